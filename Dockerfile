@@ -1,13 +1,13 @@
-# An A2A agent of the apcore modules in /app/extensions; its tasks are in /data.
+# An A2A agent that serves the apcore modules in /app/extensions and stores its tasks in /data.
 #
 #   docker build -t keelbolt .
 #   docker run -p 127.0.0.1:8000:8000 -v ./extensions:/app/extensions:ro -v tasks:/data -e JWT_KEY keelbolt
 #
-# Everything is set by variables (docs/howto/apcore.md): the program reads them itself, no shell is needed for it.
+# Environment variables configure it (docs/howto/apcore.md). The program reads them itself, without a shell.
 
-# The same bytes each time: the base image is named by its digest (Python 3.12.14 on Debian trixie, all platforms), and
-# every package by its version and hash. `make lock` chooses newer packages; for a newer base image, see
-# docs/howto/apcore.md.
+# The build is reproducible: the base image is pinned by its digest (Python 3.12.14 on Debian trixie, all platforms), and
+# every package by version and hash. `make lock` updates the packages; docs/howto/apcore.md explains how to update the
+# base image.
 
 ARG BASE=python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 
@@ -42,7 +42,7 @@ ENV PATH=/opt/keelbolt/bin:$PATH \
 USER 10001
 VOLUME ["/data"]
 EXPOSE 8000
-# An unhealthy container is restarted: so the check does not depend on the storage. Proxies ask /ready.
+# The check does not depend on the storage, because an unhealthy container is restarted. Proxies use /ready.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s --retries=3 \
     CMD ["python", "-c", "import os, urllib.request as web; web.urlopen(f'http://127.0.0.1:{os.environ[\"PORT\"]}/live', timeout=4)"]
 CMD ["keelbolt", "serve"]

@@ -31,7 +31,7 @@ demo: $(DEMO) ## Run the kernel demo: processes write and tail one file, one is 
 
 test: $(STAMP) ## Run all tests, with the short version of the faults (ARGS="-k name" selects, JOBS=0 for one process, COVERAGE=1)
 	@sh tests/tools.sh $(VENV)
-	$(if $(COVERAGE),$(MEASURED),$(BIN)/pytest) --numprocesses=$(JOBS) --dist=loadfile --durations=20 $(ARGS)
+	$(if $(COVERAGE),$(MEASURED),$(BIN)/pytest) --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder --durations=20 $(ARGS)
 	$(if $(COVERAGE),$(REPORT))
 
 faults: $(STAMP) ## Run the faults in full: kills, power loss, full disk, wrong clocks
@@ -47,7 +47,7 @@ soak: $(STAMP) ## Run all faces for hours at a low rate with sweeps, then check 
 
 coverage: $(STAMP) ## Measure line coverage of the quick tests; failed tests do not stop it
 	@sh tests/tools.sh $(VENV)
-	-$(MEASURED) --numprocesses=$(JOBS) --dist=loadfile --quiet $(QUICK)
+	-$(MEASURED) --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder --quiet $(QUICK)
 	$(REPORT)
 
 lint: $(STAMP) ## Check style, types and layers

@@ -8,8 +8,8 @@ from itertools import count
 
 from benchmarks.load import BODY, CALLERS, CHUNK
 from keelbolt.kernel.ids import new_id
-from keelbolt.kernel.sqlite.checksums import entry_crc, head_crc
 from keelbolt.kernel.sqlite.connection import SQL, connect, prepare
+from keelbolt.kernel.sqlite.rows import entry_crc, head_crc
 from keelbolt.kernel.sqlite.schema import migrate
 
 FIELDS = '{"state":"working"}'

@@ -10,8 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from benchmarks.load import BODY, CHUNK, TASKS
 from keelbolt.kernel import Append, Draft, Put, new_id, open_storage
-from keelbolt.kernel.redis.address import address_of
-from keelbolt.kernel.redis.connection import Reply, Wire
+from keelbolt.kernel.redis.connection import Reply, Wire, address_of
 
 
 async def raw_rate(url: str, *, seconds: float, calls: int) -> float:

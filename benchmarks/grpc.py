@@ -70,8 +70,8 @@ def _bodies(tag: str) -> Callable[[int, int], bytes]:
 
 def _messages(tag: str) -> Callable[[int, int], bytes]:
     def made(connection: int, number: int) -> bytes:
-        said = {"messageId": f"{tag}-{connection}-{number}", "role": "ROLE_USER", "parts": [{"text": "Hello"}]}
-        return _SEND.write_request(json.dumps({"message": said}).encode())
+        body = {"messageId": f"{tag}-{connection}-{number}", "role": "ROLE_USER", "parts": [{"text": "Hello"}]}
+        return _SEND.write_request(json.dumps({"message": body}).encode())
 
     return made
 

@@ -95,5 +95,5 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 
 def message(text: str, message_id: str, method: str = "SendMessage") -> bytes:
     """Return a JSON-RPC call that sends a text."""
-    said = {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}]}
-    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": said}}).encode()
+    request_message = {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}]}
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": request_message}}).encode()

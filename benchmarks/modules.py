@@ -71,5 +71,5 @@ def peer_found() -> bool:
 def call(message_id: str, *, text_only: bool = False) -> bytes:
     """Return a JSON-RPC call of the module. apcore-a2a refuses integers of a data part, but accepts them in a text."""
     part: dict[str, Any] = {"text": json.dumps(INPUT)} if text_only else {"data": INPUT}
-    said = {"messageId": message_id, "role": "ROLE_USER", "parts": [part], "metadata": {"skillId": SKILL}}
-    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": said}}).encode()
+    message = {"messageId": message_id, "role": "ROLE_USER", "parts": [part], "metadata": {"skillId": SKILL}}
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}).encode()

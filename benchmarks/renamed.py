@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 @contextmanager
-def overheard(kernel: Kernel) -> Iterator[list[tuple[Operation, ...]]]:
+def recorded_commits(kernel: Kernel) -> Iterator[list[tuple[Operation, ...]]]:
     """Record the operations of each commit in the block."""
-    heard: list[tuple[Operation, ...]] = []
+    commits: list[tuple[Operation, ...]] = []
     commit = kernel.commit
 
     def listening(partition: str, *operations: Operation) -> Awaitable[Receipt]:
-        heard.append(operations)
+        commits.append(operations)
         return commit(partition, *operations)
 
     with patch.object(kernel, "commit", listening):
-        yield heard
+        yield commits
 
 
 def renamed(value: T, names: Mapping[str, str]) -> T:

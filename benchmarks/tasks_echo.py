@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from benchmarks.renamed import overheard, renamed
+from benchmarks.renamed import recorded_commits, renamed
 from benchmarks.report import Report
 from keelbolt.auth.principal import ANONYMOUS
 from keelbolt.kernel import Kernel, Operation, new_id, open_storage
@@ -71,13 +71,13 @@ async def the_two_commits(kernel: Kernel) -> tuple[dict[str, str], tuple[Operati
     """Return the commits of the engine for one echo, and the names in them."""
     async with TaskEngine(kernel, echo) as engine:
         sent_message = message()
-        with overheard(kernel) as heard:
+        with recorded_commits(kernel) as recorded:
             sent = await engine.tasks.send(sent_message)
             await engine.tasks.settled(sent)
         record = sent.task.record
         names = {"message": sent_message.message_id, "task": record.task_id, "context": record.context_id}
         assert engine.runner is not None
-        create, complete = (renamed(each, {engine.runner.name: WORKER}) for each in heard)
+        create, complete = (renamed(each, {engine.runner.name: WORKER}) for each in recorded)
     return names, create, complete
 
 

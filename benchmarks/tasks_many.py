@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 
-from benchmarks.renamed import overheard, renamed
+from benchmarks.renamed import recorded_commits, renamed
 from benchmarks.report import Report
 from benchmarks.tasks_echo import message
 from keelbolt.auth.principal import ANONYMOUS, Principal
@@ -15,8 +15,8 @@ from keelbolt.kernel import Kernel, Operation, new_id, open_storage
 from keelbolt.protocol.types import timestamp
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState
 from keelbolt.tasks.families import FAMILIES
+from keelbolt.tasks.listing import ListTasksQuery
 from keelbolt.tasks.notes import StatusNote
-from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import CurrentTurn, TaskRecord
 
 Progress = Callable[[str], None]
@@ -102,9 +102,9 @@ async def fill_waiting(url: str, count: int, progress: Progress) -> None:
     """Write tasks that were sent and never started, in the commits of a send."""
     async with open_storage(url, declare=FAMILIES) as kernel, TaskEngine(kernel) as engine:
         first = message()
-        with overheard(kernel) as heard:
+        with recorded_commits(kernel) as commits:
             sent = await engine.tasks.send(first)
-        (create,) = heard
+        (create,) = commits
         old = (first.message_id, sent.task.record.task_id, sent.task.record.context_id)
         waiting: list[Awaitable[object]] = []
         for number in range(1, count):

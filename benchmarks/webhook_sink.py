@@ -21,8 +21,8 @@ arrived: list[tuple[str, float]] = []
 class Sink(asyncio.Protocol):
     """Records each request, and responds."""
 
-    def __init__(self, said: bytes) -> None:
-        self._said = said
+    def __init__(self, response: bytes) -> None:
+        self._response = response
         self._buffer = b""
         self._transport: asyncio.Transport | None = None
 
@@ -39,10 +39,10 @@ class Sink(asyncio.Protocol):
             if len(self._buffer) < end + 4 + length:
                 return
             self._buffer = self._buffer[end + 4 + length :]
-            if self._said:
+            if self._response:
                 arrived.append((_value(head, b"webhook-id").decode(), now))
                 assert self._transport is not None
-                self._transport.write(self._said)
+                self._transport.write(self._response)
 
 
 def _value(head: bytes, name: bytes) -> bytes:

@@ -98,10 +98,10 @@ class Call:
     args: dict[str, Any]
 
 
-def model(said: str, done: Sequence[ToolCall], facts: Sequence[Memory]) -> Call | str:
+def model(request: str, done: Sequence[ToolCall], facts: Sequence[Memory]) -> Call | str:
     """Stand-in for a model: return the next tool call, or the answer."""
     results = {call.tool: str(call.results) for call in done}
-    if wanted := re.search(r"order (\d+) (\w+?)s?\b", said):
+    if wanted := re.search(r"order (\d+) (\w+?)s?\b", request):
         count, item = int(wanted[1]), wanted[2]
         if "price" not in results:
             return Call("price", {"item": item})
@@ -109,8 +109,8 @@ def model(said: str, done: Sequence[ToolCall], facts: Sequence[Memory]) -> Call 
             return Call("order", {"item": item, "count": count, "total": count * int(results["price"])})
         liked = f" (You said: {facts[-1].content})" if facts else ""
         return f"It is {results['order']}.{liked}"
-    if "remember" not in results and said.startswith("I "):
-        return Call("remember", {"text": said})
+    if "remember" not in results and request.startswith("I "):
+        return Call("remember", {"text": request})
     return "I will remember that." if "remember" in results else 'Try "order 3 kettles".'
 
 
@@ -127,8 +127,8 @@ async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
     if pending is not None:
         await use(ctx, helpers, pending)
         return
-    said = str(ctx.incoming[-1].content)
-    decided = model(said, ours, list(ctx.turn_memories))
+    request = str(ctx.incoming[-1].content)
+    decided = model(request, ours, list(ctx.turn_memories))
     now = datetime.now(UTC)
     name = f"{ctx.turn_id}.{ctx.iteration}"  # the same if this iteration is repeated
     if isinstance(decided, Call):

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Unpacks other versions of apcore beside the one that is installed: the oldest that is supported, and one before it. A
-# test puts one of them first on Python's path. apcore-mcp is for modules that were written for it. Without them those
-# tests are skipped, with the reason.
+# Unpacks other versions of apcore: the oldest supported one, and the one before it. Tests put one of them first on
+# Python's path. apcore-mcp is needed by modules that were written for it. If an installation fails, the tests that need
+# it are skipped with the reason.
 place="$1"
 python="$(dirname "$(dirname "$place")")/bin/python"
 

@@ -10,6 +10,8 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: children would not hear Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_LONG = ("tests/chaos/", "tests/integration/deploy/", "tests/faults/")
+
 _skipped: list[tuple[str, str]] = []
 
 
@@ -21,6 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def full(request: pytest.FixtureRequest) -> bool:
     """Whether to run the full counts (`make faults`) or the short version (`make test`)."""
     return bool(request.config.getoption("--full"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run long tests first: at the end of a run in several processes, they would run alone."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
 
 
 # ------------------------------------------------------------------------------------ in CI a skipped test is a failure

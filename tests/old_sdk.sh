@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the environment of the official SDK's last 0.3, whose client the tests run beside the one of 1.0: the two do not
-# fit into one. Without it those tests are skipped, with the reason.
+# Creates an environment for the last 0.3 version of the official SDK, which conflicts with version 1.0. If that fails,
+# the tests that need it are skipped with the reason.
 place="$1"
 version="0.3.26"
 

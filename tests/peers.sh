@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes an environment for each server of others that the client is tested against; no two of them fit into one.
-# Without them those tests are skipped, with the reason.
+# Creates an environment for each third-party server that the client is tested against, because their dependencies
+# conflict. If that fails, the tests that need it are skipped with the reason.
 place="$1"
 python="$(dirname "$place")/bin/python"
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs what some tests need, when it may: Debian tools, an old SDK, servers of others, and a package without
-# its 900 MB of dependencies. Without them those tests are skipped, with the reason. The argument is the virtual environment.
+# Usage: tools.sh VENV. Installs the optional tools of the tests: Debian packages (as root), an old SDK, third-party
+# servers, and a package without its 900 MB of dependencies. Tests whose tools are missing are skipped with the reason.
 venv="${1:-.venv}"
 sh "$(dirname "$0")/old_sdk.sh" "$venv/a2a-0.3"
 sh "$(dirname "$0")/peers.sh" "$venv/peers"
 sh "$(dirname "$0")/apcore_versions.sh" "$venv/peers/apcore_versions"
 
-# What it needs of its dependencies is among ours.
+# The dependencies that the tests need are installed already.
 "$venv/bin/python" -c 'import penguiflow' 2>/dev/null \
     || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps 'penguiflow==3.11.2' \
     || echo "could not install penguiflow; the tests that need it are skipped" >&2
@@ -25,7 +25,7 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
         || { apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq $missing >/dev/null 2>&1; } \
         || echo "could not install$missing; the tests that need them are skipped" >&2
     case "$missing" in
-        # Debian starts them as services; the tests start their own.
+        # Debian starts them as services; the tests start their own processes.
         *pgbouncer* | *prometheus*)
             command -v systemctl >/dev/null 2>&1 && systemctl disable --quiet --now pgbouncer prometheus >/dev/null 2>&1
             ;;

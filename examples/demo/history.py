@@ -36,7 +36,7 @@ from keelbolt.tasks import Envelope, TaskEngine
 
 SESSION, TRACE = "harbour-tour", "harbour-tour-1"
 
-SAID: tuple[tuple[str, Any, str], ...] = (  # skill, message, answer to the agent's question
+MESSAGES: tuple[tuple[str, Any, str], ...] = (  # skill, message, answer to the agent's question
     ("echo", "Hello", ""),
     ("count", "count to 12", ""),
     ("write", "write about lighthouses", ""),
@@ -60,7 +60,7 @@ async def write_history(url: str) -> None:
         if await store.list_tasks(SESSION):
             return
         async with TaskEngine(kernel, Demo(url, pace=0)) as engine:
-            for number, (skill, said, answer) in enumerate(SAID):
+            for number, (skill, said, answer) in enumerate(MESSAGES):
                 await say(engine, f"history-{number}", skill, said, answer)
         await keep_session(store)
 

@@ -70,10 +70,10 @@ def planner(storage: str, *, pace: float = 1.0) -> TurnWorker:
             await ctx.mutate_tool_call(call.completed(answer, at=now))
         else:
             yes = await ctx.wait_for(reason=f"It is sunny. Approve the train to {city}?", payload={"city": city})
-            said = f"The train to {city} is booked." if yes is True else f"No train to {city}, then."
+            reply = f"The train to {city} is booked." if yes is True else f"No train to {city}, then."
             name = f"answer-{ctx.turn_id}"
-            helpers.report_message(name, said, is_complete=True)
-            await ctx.store_message(Message(id=name, role="assistant", content=said, created_at=now, updated_at=now))
+            helpers.report_message(name, reply, is_complete=True)
+            await ctx.store_message(Message(id=name, role="assistant", content=reply, created_at=now, updated_at=now))
             ctx.ack()
 
     kept = durable_storage(storage)

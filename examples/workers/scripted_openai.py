@@ -21,7 +21,7 @@ class _Scripted(Model):
     async def get_response(self, *_args: Any, **_options: Any) -> Any:
         raise NotImplementedError
 
-    async def stream_response(  # type: ignore[override]  # of its arguments one is needed
+    async def stream_response(  # type: ignore[override]  # only one argument is needed
         self, _instructions: Any, given: Any, *_args: Any, **_options: Any
     ) -> Any:
         if isinstance(given, str) or len(given) == 1:

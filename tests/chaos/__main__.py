@@ -9,14 +9,15 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from tests.chaos.bugs import BUGS
+from tests.chaos.bugs import BUGS, ENGINES, ENGINES_OF
 from tests.chaos.campaign import Result, run_campaign
 from tests.chaos.hunt import HEAD, Found, hunt
 from tests.chaos.report import publish, write_report
 
-ENGINES = ("sqlite", "postgres", "redis")
 FOLDER = Path("chaos-reports")
 
 
@@ -30,24 +31,31 @@ def main() -> None:
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant this bug, to test that it is found")
     parser.add_argument("--kills", type=int, default=0, help="end early, after this many kill -9")
     parser.add_argument(
-        "--hunt", action="store_true", help="plant each bug in turn, and print the time until it is found"
+        "--hunt",
+        action="store_true",
+        help="plant each bug in turn (or --bug), print the time until it is found, and add it to hunt.jsonl",
     )
     parser.add_argument(
         "--soak", action="store_true", help="no faults, a low rate, and sweeps: check that nothing grows"
     )
     parser.add_argument(
-        "--publish", nargs="+", metavar="REPORT", help="write docs/reference/faults.md from these reports"
+        "--publish",
+        nargs="+",
+        metavar="REPORT",
+        help="write docs/reference/faults.md from these reports and hunt.jsonl",
     )
     parser.add_argument("--output", type=Path, default=FOLDER, help="directory of reports, histories and stores")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that servers, processes and mounts are removed
     if options.publish:
-        publish([json.loads(Path(report).read_text()) for report in options.publish])
+        texts = {file: Path(file).read_text() for file in options.publish}
+        reports = [json.loads(text) for file, text in texts.items() if not file.endswith(".jsonl")]
+        hunts = [line for file, text in texts.items() if file.endswith(".jsonl") for line in text.splitlines()]
+        publish(reports, [Found(**json.loads(line)) for line in hunts])
         return
     engines = ENGINES if options.engine == "all" else options.engine.split(",")
     if options.hunt:
-        survivors = [bug for bug in BUGS if not _hunt(bug, options.output)]
-        sys.exit(1 if survivors else 0)
+        sys.exit(0 if _hunt([options.bug] if options.bug else list(BUGS), engines, options.output) else 1)
     failed = [engine for engine in engines if not _run(engine, options)]
     sys.exit(1 if failed else 0)
 
@@ -75,12 +83,17 @@ def _run(engine: str, options: argparse.Namespace) -> bool:
     return not result.violated
 
 
-def _hunt(bug: str, folder: Path) -> bool:
-    found: Found = asyncio.run(hunt(bug, (folder / "hunt").resolve()))
-    if bug == next(iter(BUGS)):
-        print(HEAD)
-    print(found.row(), flush=True)
-    return found.seconds is not None
+def _hunt(bugs: Sequence[str], engines: Sequence[str], folder: Path) -> bool:
+    """Hunt these bugs one after the other; return False if one was not found."""
+    print(HEAD)
+    all_found = True
+    for bug, engine in [(bug, engine) for engine in engines for bug in bugs if engine in ENGINES_OF[bug]]:
+        found = asyncio.run(hunt(bug, (folder / "hunt").resolve(), engine))
+        print(found.row(), flush=True)
+        with (folder / "hunt.jsonl").open("a") as file:
+            file.write(json.dumps(asdict(found)) + "\n")
+        all_found = all_found and found.chaos_seconds is not None
+    return all_found
 
 
 def summary(result: Result) -> str:

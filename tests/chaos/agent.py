@@ -24,7 +24,7 @@ from keelbolt.openai_agents.families import OpenAIRetention
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.state.retention.policy import StateRetention
+from keelbolt.state.families import StateRetention
 from keelbolt.tasks import Dependency, RetentionPolicy, TaskContext, TaskManager, TaskSettings, Worker
 from keelbolt.testing.crash import CrashPoint
 from keelbolt.turns import TurnWorker
@@ -37,6 +37,7 @@ OWNERS = ("ann", "ben")
 LEASE_SECONDS = 1.0
 STEPS = 2
 CHUNKS = 3
+EFFECT_SECONDS = 0.05  # of a step, on average; some take much longer, so that faults meet running tasks
 WAIT_SECONDS = 3.0
 KEPT_SECONDS = 30.0  # in a soak
 SOAKED = (
@@ -78,6 +79,7 @@ class Hands(Worker, Dependency):
 
     async def startup(self) -> None:
         await self._turns.startup()
+        self._history.note("ready")
 
     async def shutdown(self) -> None:
         await self._turns.shutdown()
@@ -117,7 +119,7 @@ class Hands(Worker, Dependency):
 
     async def _effect(self, task: str, step: int) -> bool:
         self._history.note("effect", task=task, step=step)
-        await asyncio.sleep(random.uniform(0, 0.02))
+        await asyncio.sleep(random.expovariate(1 / EFFECT_SECONDS))
         return True
 
     async def _ask(self, ctx: TaskContext) -> None:

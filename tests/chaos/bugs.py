@@ -22,7 +22,7 @@ from keelbolt.openai_agents import KeelboltSession
 from keelbolt.protocol.types import TaskState
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts.store import ArtifactStore
-from keelbolt.state.sessions import merging, stored_context
+from keelbolt.state.sessions import live_context, stored_context
 from keelbolt.tasks import events, intake, lifecycle
 from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.manager import TaskManager
@@ -31,14 +31,24 @@ from keelbolt.tasks.sends import Send
 from keelbolt.tasks.steps import Steps
 from keelbolt.turns.chat import executor
 from keelbolt.turns.durable import store
-from keelbolt.webhooks.cursor import DeliveryCursor
+from keelbolt.webhooks import delivery
+from keelbolt.webhooks.post import wanted
 
+ENGINES = ("sqlite", "postgres", "redis")
 BUGS: dict[str, Callable[[], None]] = {}
+ENGINES_OF: dict[str, tuple[str, ...]] = {}  # the engines that run the code with the bug
 
 
-def bug(function: Callable[[], None]) -> Callable[[], None]:
-    BUGS[function.__name__] = function
-    return function
+def bug_of(*engines: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    def add(function: Callable[[], None]) -> Callable[[], None]:
+        BUGS[function.__name__] = function
+        ENGINES_OF[function.__name__] = engines
+        return function
+
+    return add
+
+
+bug = bug_of(*ENGINES)
 
 
 def put(owner: Any, name: str, value: Any) -> None:
@@ -57,7 +67,7 @@ def repeats_are_forgotten() -> None:
     put(Send, "insert", lambda *_: ())
 
 
-@bug
+@bug_of("sqlite")
 def answered_before_the_commit() -> None:
     """SQLite: callers get their results before COMMIT."""
     inner = SqliteWriter._judge
@@ -106,12 +116,8 @@ def steps_are_not_recorded() -> None:
 
 @bug
 def webhooks_skip_an_event() -> None:
-    inner = DeliveryCursor.arrived
-
-    def arrived(self: DeliveryCursor, seq: int, **named: Any) -> DeliveryCursor:
-        return inner(self, seq + (random.random() < 0.05), **named)
-
-    put(DeliveryCursor, "arrived", arrived)
+    inner = wanted
+    put(delivery, "wanted", lambda *arguments: random.random() < 0.95 and inner(*arguments))
 
 
 @bug
@@ -139,7 +145,7 @@ def memory_is_read_from_a_cache() -> None:
     put(StateStore, "load_memory_version", load)
 
 
-@bug
+@bug_of("sqlite", "postgres")
 def pauses_stay_after_they_are_taken() -> None:
     inner = judge._take
 
@@ -158,7 +164,7 @@ def owners_share_a_partition() -> None:
     put(Principal, "partition", property(lambda _: "~shared"))
 
 
-@bug
+@bug_of("sqlite", "postgres")
 def fences_are_not_checked() -> None:
     """A worker that lost its task continues to write, and never learns that its lease expired."""
     judge._CHECKS[Fence] = lambda *_: None
@@ -171,12 +177,12 @@ def fences_are_not_checked() -> None:
     put(TaskRun, "stop", stop)
 
 
-@bug
+@bug_of("sqlite")
 def fences_repeat() -> None:
     put(Ledger, "next_fence", lambda self: max(self.last_fence, 1))
 
 
-@bug
+@bug_of("sqlite", "postgres")
 def logs_have_holes() -> None:
     inner = judge._append
 
@@ -273,7 +279,7 @@ def erasures_forget_the_task() -> None:
     put(_Eraser, "_root", root)
 
 
-@bug
+@bug_of("sqlite")
 def a_dead_worker_keeps_its_tasks() -> None:
     """Leases never expire, so tasks of a killed process never run again."""
     put(queues, "_expired", lambda *_: [])
@@ -319,7 +325,7 @@ def results_are_merged_into_an_old_context() -> None:
 
 @bug
 def results_are_decided_by_each() -> None:
-    put(merging, "Delete", lambda collection, key, _version=None: Delete(collection, key))
+    put(live_context, "Delete", lambda collection, key, _version=None: Delete(collection, key))
     put(stored_context, "Replace", lambda collection, key, _version, body, fields: Put(collection, key, body, fields))
 
 

@@ -44,7 +44,7 @@ class Result:
     operations: dict[str, int]
     violations: dict[str, list[Violation]]
     quiet: float | None  # seconds from the last fault until no work was left
-    takeovers: list[float] = field(default_factory=list)
+    takeovers: dict[str, list[float]] = field(default_factory=dict)  # by kind
     recoveries: dict[str, list[float]] = field(default_factory=dict)  # by fault
     answered: list[tuple[float, int]] = field(default_factory=list)  # second, answers
     samples: list[Sample] = field(default_factory=list)  # of a soak
@@ -55,9 +55,20 @@ class Result:
 
 
 async def run_campaign(
-    engine: str, *, seconds: float, seed: int, folder: Path, bug: str = "", kills: int = 0, soak: bool = False
+    engine: str,
+    *,
+    seconds: float,
+    seed: int,
+    folder: Path,
+    bug: str = "",
+    kills: int = 0,
+    soak: bool = False,
+    quiet_seconds: float = QUIET_SECONDS,
 ) -> Result:
-    """Run one campaign in this folder, and check it. With ``kills`` it ends after this many kills."""
+    """Run one campaign in this folder, and check it. With ``kills`` it ends after this many kills.
+
+    All work must end within ``quiet_seconds`` after the last fault.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     histories = folder / "histories"
     histories.mkdir()
@@ -89,7 +100,7 @@ async def run_campaign(
             for name in [name for name in processes.slots if not name.startswith("agent")]:
                 del processes.slots[name]
                 processes.kill(name)
-            quiet = await wait_until_quiet(store, processes, nemesis)
+            quiet = await wait_until_quiet(store, processes, nemesis, quiet_seconds)
         finally:
             await processes.close()
         read = read_histories(histories)
@@ -103,7 +114,7 @@ async def run_campaign(
             without = shutil.ignore_patterns("*-hints")  # sockets
             shutil.copytree(store.disk.place, folder / "store", ignore=without)  # the disk itself is removed
     if quiet is None:
-        violations["every_task_ends"] = [(f"work was left {QUIET_SECONDS:g} s after the last fault", [])]
+        violations["every_task_ends"] = [(f"work was left {quiet_seconds:g} s after the last fault", [])]
     if soak:
         violations["nothing_grows"] = list(nothing_grows(with_latency(samples, read)))
     return Result(
@@ -144,13 +155,13 @@ def slots(url: str, histories: Path, seed: int, hook_port: int, *, soak: bool) -
     return found
 
 
-async def wait_until_quiet(store: Engine, processes: Processes, nemesis: Nemesis) -> float | None:
+async def wait_until_quiet(store: Engine, processes: Processes, nemesis: Nemesis, seconds: float) -> float | None:
     """Return the seconds until no task and no webhook is left to do; None: too long.
 
     An agent may still read the request of a dead client. So the agents are killed, and afterwards no work may be left.
     """
     began = time.monotonic()
-    while time.monotonic() - began < QUIET_SECONDS:
+    while time.monotonic() - began < seconds:
         await nemesis.fill()
         await asyncio.sleep(0.5)
         if await _left(store):

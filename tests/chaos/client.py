@@ -22,6 +22,7 @@ TRIES = 20
 PAUSE_SECONDS = 0.1
 REMEMBERED = 50
 TURNS_OF_THREAD = 4
+DROPPED = 0.15  # share of stream events after which the client drops the connection, and resumes
 OVER = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
 
 
@@ -51,7 +52,7 @@ class ChaosClient:
             self.send: 6,
             self.send_and_leave: 4,
             self.repeat: 3,
-            self.stream: 5,
+            self.stream: 8,
             self.ask_and_answer: 3,
             self.cancel: 2,
             self.turn: 4,
@@ -142,15 +143,15 @@ class ChaosClient:
         self._turns += 1
         await self._answer(await self._send("turn", context=context), self._dice.choice(("yes", "yes", "yes", "no")))
 
-    async def _answer(self, task: dict[str, Any], said: str) -> None:
+    async def _answer(self, task: dict[str, Any], reply: str) -> None:
         if task.get("status", {}).get("state") != "TASK_STATE_INPUT_REQUIRED":
             return
-        name, message = self._message(said)
-        if said in ("yes", "no"):
-            message["parts"][0]["text"] = said
+        name, message = self._message(reply)
+        if reply in ("yes", "no"):
+            message["parts"][0]["text"] = reply
         message["taskId"] = task["id"]
-        what = "decision" if said in ("yes", "no") else "answer"
-        asked = self._history.ask(what, message=name, task=task["id"], said=said)
+        what = "decision" if reply in ("yes", "no") else "answer"
+        asked = self._history.ask(what, message=name, task=task["id"], reply=reply)
         answer = await self._call("SendMessage", {"message": message}, key=name)
         done = answer.get("result", {}).get("task", {})
         state = done.get("status", {}).get("state")
@@ -193,7 +194,7 @@ class ChaosClient:
     # ------------------------------------------------------------------------------------------------------ streams
 
     async def stream(self) -> None:
-        """Read a stream from its first to its last event; resume it on other servers when it breaks."""
+        """Read a stream from its first to its last event; resume it on any server when it breaks."""
         name, message = self._message("work")
         asked = self._history.ask("stream", message=name, owner=self._owner)
         params: dict[str, Any] = {"message": message}
@@ -215,7 +216,7 @@ class ChaosClient:
                             events.append((seq, digest(result)))
                         after = seq if seq is not None else after
                         state = result.get("statusUpdate", {}).get("status", {}).get("state", state)
-                        if state in OVER:
+                        if state in OVER or self._dice.random() < DROPPED:
                             break
             except (httpx2.HTTPError, ValueError):
                 await asyncio.sleep(PAUSE_SECONDS)

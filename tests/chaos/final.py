@@ -12,7 +12,7 @@ from keelbolt.auth.principal import Principal
 from keelbolt.kernel import Entry, Kernel
 from keelbolt.tasks import TaskEngine
 from keelbolt.tasks.families import EVENTS
-from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.listing import ListTasksQuery
 from tests.chaos.agent import OWNERS
 from tests.chaos.history import Asked, Histories
 

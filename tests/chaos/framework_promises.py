@@ -76,25 +76,40 @@ async def session_items_are_kept_in_order(histories: Histories, store: Store) ->
         async with KeelboltSession(name, store.url) as session:
             items: list[Any] = list(await session.get_items())
         last = [str(item["content"]) for item in items]
-        shown = [asked.answer["items"] for asked in answered(reads[name]) if asked.answer is not None]
-        found += [(f"{name}: {sentence}", []) for sentence in _item_violations(adds, pops[name], last, shown)]
+        sentences = item_violations(adds, pops[name], last, answered(reads[name]))
+        found += [(f"{name}: {sentence}", []) for sentence in sentences]
     return found
 
 
-def _item_violations(adds: list[Asked], pops: list[Asked], last: list[str], shown: list[list[str]]) -> Iterator[str]:
-    popped = Counter(asked.answer["item"] for asked in pops if asked.answer is not None and asked.answer["item"])
-    for item, count in popped.items():
-        if count > 1:
-            yield f"{item} was popped {count} times"
+def item_violations(adds: list[Asked], pops: list[Asked], last: list[str], shown: list[Asked]) -> Iterator[str]:
+    """Yield what is wrong with the items of a session: ``last`` at the end, and in the reads ``shown``."""
+    popped: dict[str, list[Asked]] = defaultdict(list)
+    reads = [(float("inf"), last)]  # when each response arrived, and the items in it
+    reads += [(asked.ended, (asked.answer or {})["items"]) for asked in shown]
+    seen = list(reads)
+    for asked in answered(pops):
+        item = (asked.answer or {})["item"]
+        if item:
+            popped[item].append(asked)
+            seen.append((asked.ended, [item]))
+    for item, takers in popped.items():
+        if len(takers) > 1:
+            yield f"{item} was popped {len(takers)} times"
         if item in last:
             yield f"{item} was popped and is there"
     added = {f"{asked.asked['name']}.{at}" for asked in answered(adds) for at in range(ITEMS)}
     lost = added - popped.keys() - set(last)
+    for ended, items in seen:
+        for item in _rest(items):
+            if item in last or (item in popped and popped[item][0].began > ended):
+                yield f"{item} was not there with the other items of its call at first"
+            elif item not in popped:
+                lost.add(item)
     doubtful = sum(asked.answer is None for asked in pops)  # each killed process may have popped one
     if len(lost) > doubtful:
-        yield f"{len(lost)} items were acknowledged and are not there, with {doubtful} pops in doubt: {min(lost)}"
+        yield f"{len(lost)} items were added and are not there, with {doubtful} pops in doubt: {min(lost)}"
     began = {asked.asked["name"]: asked for asked in adds}
-    for items in (last, *shown):
+    for _, items in reads:
         if len(set(items)) != len(items):
             yield f"an item is there twice: {items}"
         names = list(dict.fromkeys(item.rpartition(".")[0] for item in items))
@@ -104,6 +119,15 @@ def _item_violations(adds: list[Asked], pops: list[Asked], last: list[str], show
         for earlier, later in pairwise(names):
             if began[later].ended < began[earlier].began:
                 yield f"{later} was added before {earlier} and is behind it"
+
+
+def _rest(items: Sequence[str]) -> Iterator[str]:
+    """Yield the items that are missing behind these: each was added by the same call as one of them."""
+    newest: dict[str, int] = {}
+    for name, _, number in (item.rpartition(".") for item in items):
+        newest[name] = max(newest.get(name, 0), int(number))
+    for name, last in newest.items():
+        yield from (f"{name}.{missing}" for missing in range(last + 1, ITEMS))
 
 
 async def adk_events_and_state_are_one(histories: Histories, store: Store) -> list[Violation]:

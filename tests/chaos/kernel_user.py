@@ -16,7 +16,7 @@ from keelbolt.errors import KeelboltError, SubjectNotFound
 from keelbolt.kernel import Append, Collection, Draft, Put, open_storage
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskEngine
-from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.listing import ListTasksQuery
 from tests.chaos.agent import OWNERS
 from tests.chaos.history import PACE, History, rotating
 

@@ -142,7 +142,7 @@ class Nemesis:
             "kill state user": (3, lambda: self._kill("state")),
             "kill framework user": (3, lambda: self._kill("framework")),
             "kill kernel user": (3, lambda: self._kill("kernel")),
-            "stop": (2, self._stop),
+            "stop": (3, self._stop),
             "terminate": (2, self._terminate),
         }
         keeping = asyncio.create_task(self._keep())
@@ -197,6 +197,8 @@ class Nemesis:
         """Restart dead processes."""
         for name, arguments in list(self._processes.slots.items()):
             if not self._processes.alive(name):
+                if name in self._processes.pids:
+                    self._history.note("died", pid=self._processes.pids[name])
                 faulty = name.startswith("agent") and "soak" not in arguments and self._crashes.random() < 0.3
                 crash = self._engine.crash(self._crashes) if faulty else ""
                 if crash:
@@ -240,6 +242,7 @@ class Nemesis:
         await asyncio.sleep(seconds)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+            self._history.note("continued", pid=pid)
 
     async def _jump(self, dice: random.Random) -> None:
         """Make the wall clock of all processes jump; the servers of the store keep theirs."""

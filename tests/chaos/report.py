@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.campaign import Result
-from tests.chaos.figures import percentile
+from tests.chaos.figures import TAKEOVERS, percentile
+from tests.chaos.hunt import HEAD as HUNT_HEAD
+from tests.chaos.hunt import Found
 from tests.chaos.soak import BOUNDS, Sample, growths
 
 SHOWN = 5  # violations of one promise
@@ -22,8 +24,16 @@ requests and their results. Afterwards a checker compares these histories with t
 `python -m tests.chaos --publish REPORT …` wrote this page from the reports of the run.
 
 The lease of a task is one second in a campaign (15 seconds by default), its heartbeat a quarter of it. On SQLite a
-process that dies is noticed by its lock, not by its lease. Times include the start of a new process and other
-load of the machine. The files of the stores are in memory: this run kills processes, not machines.
+process that dies is noticed by its lock, not by its lease. Times include the load of the machine; those of takeovers
+include the start of a new process when no other one was alive, and faults of the store. The files of the stores are in
+memory: this run kills processes, not machines.
+"""
+BUGS_HEAD = """
+## Planted bugs
+
+A run without a violation proves something only if the machine finds bugs. `python -m tests.chaos --hunt` plants one bug
+at a time and runs campaigns until one of them breaks a promise: at most five campaigns, with the seeds 1 to 5, of 12,
+24, 48, 96 and 120 seconds. The total includes the start of the processes, the remaining work and the check.
 """
 
 
@@ -43,7 +53,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "faults": dict(result.faults),
         "operations": result.operations,
         "quiet_seconds": result.quiet,
-        "takeover_seconds": summary(result.takeovers),
+        "takeover_seconds": {kind: summary(times) for kind, times in result.takeovers.items()},
         "recovery_seconds": {fault: summary(times) for fault, times in sorted(result.recoveries.items())},
         "violations": {promise: [sentence for sentence, _ in found] for promise, found in result.violated.items()},
         "promises": list(result.violations),
@@ -56,7 +66,6 @@ def as_json(result: Result) -> dict[str, Any]:
 def as_markdown(result: Result) -> str:
     """Return the Markdown page."""
     figures = as_json(result)
-    takeover = figures["takeover_seconds"]
     faults, answers = sum(result.faults.values()), sum(result.operations.values())
     quiet = f"{result.quiet:.1f} s" if result.quiet is not None else "never"
     lines = [
@@ -74,7 +83,7 @@ def as_markdown(result: Result) -> str:
         "",
         "| seconds until the next | count | p50 | p99 | max |",
         "|---|---|---|---|---|",
-        row("run of a task whose process was killed", takeover),
+        *(row(TAKEOVERS[kind], each) for kind, each in figures["takeover_seconds"].items()),
         *(row(f"acknowledged write after: {fault}", each) for fault, each in figures["recovery_seconds"].items()),
         "",
         f"Quiet after the last fault: {quiet}.",
@@ -158,9 +167,15 @@ def write_report(result: Result, folder: Path) -> None:
         (folder / "samples.svg").write_text(samples_svg(result))
 
 
-def publish(reports: list[dict[str, Any]]) -> None:
-    """Write docs/reference/faults.md from the reports of the last full run, one of each engine."""
-    PAGE.write_text(as_page(reports))
+def publish(reports: list[dict[str, Any]], hunted: list[Found]) -> None:
+    """Write docs/reference/faults.md from the reports of the last full run, one of each engine, and the last hunt."""
+    PAGE.write_text(as_page(reports) + bugs_section(hunted))
+
+
+def bugs_section(hunted: list[Found]) -> str:
+    """Return the section of the planted bugs: the last hunt of each on each engine."""
+    last = {(found.engine, found.bug): found for found in hunted}
+    return f"{BUGS_HEAD}\n{HUNT_HEAD}\n" + "".join(f"{found.row()}\n" for found in last.values()) if last else ""
 
 
 def as_page(reports: list[dict[str, Any]]) -> str:
@@ -186,7 +201,7 @@ def as_page(reports: list[dict[str, Any]]) -> str:
             "",
             "| seconds until the next | count | p50 | p99 | max |",
             "|---|---|---|---|---|",
-            row("run of a task whose process was killed", report["takeover_seconds"]),
+            *(row(TAKEOVERS[kind], each) for kind, each in report["takeover_seconds"].items()),
             *(row(f"acknowledged write after: {name}", each) for name, each in report["recovery_seconds"].items()),
             "",
         ]

@@ -19,7 +19,6 @@ from typing import Any
 
 from keelbolt.data.sweeping import last_sweeps
 from keelbolt.kernel import Kernel
-from keelbolt.kernel.redis import library as lua
 from keelbolt.kernel.redis import server as valkey
 from tests.chaos.engines import Engine
 from tests.chaos.figures import percentile
@@ -35,7 +34,7 @@ LIFETIMES = (
     ("keelbolt.kernel.blobs", "STAGED_SECONDS"),  # 1 hour: how long a blob stays after its last holder
     ("keelbolt.kernel.sqlite.rows", "STAGED_SECONDS"),
     ("keelbolt.kernel.postgres.rows", "STAGED_SECONDS"),
-    ("keelbolt.state.retention.sweep", "NOTED_SECONDS"),  # 2 hours: how long an unused session or trace stays
+    ("keelbolt.state.retention", "NOTED_SECONDS"),  # 2 hours: how long an unused session or trace stays
     ("keelbolt.data.families", "TOMBSTONE_SECONDS"),  # 30 days: how long an erasure is remembered
 )
 VALKEY_LIFETIME = "local GRACE = {:.0f}\n"  # of a blob on Valkey, in microseconds
@@ -58,10 +57,10 @@ def shorten_lifetimes() -> None:
         names = vars(importlib.import_module(module))
         assert names[name] >= SHORT_SECONDS  # it may be imported from a changed module
         names[name] = SHORT_SECONDS
-    name, source = lua.library()
+    name, source = valkey.library()
     before, after = (VALKEY_LIFETIME.format(seconds * 1e6).encode() for seconds in (3600, SHORT_SECONDS))
     assert before in source
-    vars(lua)["library"] = vars(valkey)["library"] = cache(lambda: (name, source.replace(before, after)))
+    vars(valkey)["library"] = cache(lambda: (name, source.replace(before, after)))
 
 
 async def watch(processes: Processes, store: Engine, kernel: Kernel, seconds: float) -> list[Sample]:

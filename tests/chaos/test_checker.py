@@ -12,8 +12,10 @@ import pytest
 from keelbolt.kernel import Entry
 from tests.chaos import task_promises
 from tests.chaos.client import digest
+from tests.chaos.figures import takeovers
 from tests.chaos.final import Plain, Store
-from tests.chaos.history import History, read_histories
+from tests.chaos.framework_promises import item_violations
+from tests.chaos.history import Asked, Histories, History, read_histories
 from tests.chaos.linear import Operation, violations
 
 
@@ -167,3 +169,51 @@ def test_a_fence_with_two_holders_or_one_that_falls(tmp_path: Path, store: Store
     line = json.dumps({"at": time.monotonic() + task_promises.LATE_SECONDS + 1, **late})
     (tmp_path / "late.jsonl").write_text(line)
     assert len(sentences(task_promises.one_holder_per_fence, tmp_path, store)) >= 2
+
+
+def popped(item: str | None, began: float) -> Asked:
+    """Return a pop; None: its process was killed."""
+    return Asked("pop", {"at": began}, {"at": began + 1, "item": item} if item else None)
+
+
+@pytest.mark.parametrize(
+    ("pops", "last", "words"),
+    [
+        ([], ["a.0", "a.1", "a.2"], ""),
+        ([popped("a.2", 2)], ["a.0", "a.1"], ""),
+        ([popped("a.2", 2), popped(None, 3), popped("a.0", 4)], [], ""),
+        ([popped("a.0", 2), popped("a.2", 6), popped("a.1", 8)], [], "not there with the other items"),
+        ([popped("a.0", 2)], ["a.1", "a.2"], "not there with the other items"),
+        ([], ["a.0"], "2 items were added"),
+        ([popped(None, 2)], ["a.0"], "2 items were added"),
+    ],
+)
+def test_items_of_one_call_are_added_together(pops: list[Asked], last: list[str], words: str) -> None:
+    """A pop takes the newest item, so that an item without those behind it was added without them."""
+    adds = [Asked("add", {"at": 0.0, "name": "a"})]  # killed before its response
+    found = list(item_violations(adds, pops, last, []))
+    assert any(words in sentence for sentence in found) if words else found == []
+
+
+def noted(at: float, what: str, pid: int, **about: Any) -> dict[str, Any]:
+    return {"at": at, "what": what, "by": f"agent-{pid}", "pid": pid, "task": "t1", **about}
+
+
+@pytest.mark.parametrize(
+    ("more", "able", "undisturbed"),
+    [
+        ([noted(0, "ready", 2)], 4, [4]),
+        ([noted(3, "ready", 2)], 2, []),
+        ([noted(0, "ready", 2), noted(2, "fault", 2, fault="stop"), noted(4, "continued", 2)], 2, []),
+        ([noted(0, "ready", 2), noted(2, "fault", 0, fault="full disk"), noted(3, "over", 0)], 3, []),
+        ([noted(0, "ready", 3), noted(2, "died", 3), noted(4, "ready", 2)], 2, []),
+    ],
+)
+def test_takeovers_without_a_live_process_are_distinguished(
+    more: list[dict[str, Any]], able: float, undisturbed: list[float]
+) -> None:
+    """Process 1 is killed at second 1, and process 2 runs its task at second 5."""
+    histories = Histories()
+    for note in (noted(0, "run", 1), noted(1, "fault", 1, fault="kill"), noted(5, "run", 2), *more):
+        histories.notes[note["what"]].append(note)
+    assert takeovers(histories) == {"all": [4], "able": [able], "undisturbed": undisturbed}

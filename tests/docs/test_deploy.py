@@ -60,9 +60,9 @@ def test_the_commands_of_the_page(tmp_path: Path, port: str, postgres_url: str) 
             machine.communicate(timeout=30)
     with start(worker) as other:
         try:
-            told = run(f"keelbolt tasks tail {task_id} --after 0")  # until the task ends
-            assert "9 forms are filed, in 2 attempt(s)" in told
-            assert told.count("1 filed") <= 2  # the second run repeats at most the report after the last recorded step
+            output = run(f"keelbolt tasks tail {task_id} --after 0")  # until the task ends
+            assert "9 forms are filed, in 2 attempt(s)" in output
+            assert output.count("1 filed") <= 2  # the second run repeats at most the report after its last step
             assert task_id in run(listed)
         finally:
             other.terminate()

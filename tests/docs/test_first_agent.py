@@ -109,9 +109,9 @@ def test_the_tutorial_can_be_typed_in(terminal: Terminal) -> None:
 
     agent.write_text(first)
     with terminal.serving("keelbolt serve agent:Baker"):
-        said = [json.loads(terminal.run(block("poppy roll")))["task"] for _ in range(2)]
-        assert said[0]["artifacts"][0]["parts"] == [{"text": "One poppy roll, fresh from the oven."}]
-        assert said[0] == said[1]
+        tasks = [json.loads(terminal.run(block("poppy roll")))["task"] for _ in range(2)]
+        assert tasks[0]["artifacts"][0]["parts"] == [{"text": "One poppy roll, fresh from the oven."}]
+        assert tasks[0] == tasks[1]
         assert json.loads(terminal.run(block("agent-card.json")))["description"] == "Bakes what you ask for."
     assert (terminal.folder / "keelbolt.db").exists()
 

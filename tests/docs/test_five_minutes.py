@@ -36,12 +36,12 @@ def test_the_agent_of_five_minutes_is_killed_and_goes_on(tmp_path: Path, port: s
         )
         with client:
             assert client.stdout is not None
-            said = client.stdout.read(len("page 1"))
+            output = client.stdout.read(len("page 1"))
             for pid in children:
                 os.kill(int(pid), 9)
-            said += client.stdout.read()
+            output += client.stdout.read()
             assert client.wait(30) == 0
-        assert said.splitlines() == ["page 1. ", "page 1. page 2. page 3. "]  # starts again; page 1 is recorded
+        assert output.splitlines() == ["page 1. ", "page 1. page 2. page 3. "]  # starts again; page 1 is recorded
         again = keelbolt(send.replace(" 12 ", " 3 "), port)
         sent = subprocess.run(["sh", "-c", again], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30)
         assert sent.stdout == "page 1. page 2. page 3. \n"

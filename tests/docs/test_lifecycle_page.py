@@ -16,7 +16,7 @@ def test_the_page_is_drawn_from_the_code() -> None:
 def test_every_state_has_a_section() -> None:
     _, _, after = parts(PAGE.read_text())
     rows = re.findall(r"^\| `(\w+)` \| (terminal|paused|active) \|", after, re.MULTILINE)
-    told = {TaskState[name]: kind for name, kind in rows}
-    assert set(told) == set(TaskState)
-    assert {state for state, kind in told.items() if kind == "terminal"} == TERMINAL
-    assert {state for state, kind in told.items() if kind == "paused"} == PAUSED
+    documented = {TaskState[name]: kind for name, kind in rows}
+    assert set(documented) == set(TaskState)
+    assert {state for state, kind in documented.items() if kind == "terminal"} == TERMINAL
+    assert {state for state, kind in documented.items() if kind == "paused"} == PAUSED

@@ -15,5 +15,5 @@ def test_the_page_is_written_from_the_table() -> None:
 
 def test_every_route_has_its_answer() -> None:
     _, _, after = parts(PAGE.read_text())
-    told = re.findall(r"^\| `(\w+)` \|", after.split("## What they answer")[1].split("\n## ")[0], re.MULTILINE)
-    assert told == [route.name for route in ROUTES]
+    documented = re.findall(r"^\| `(\w+)` \|", after.split("## What they answer")[1].split("\n## ")[0], re.MULTILINE)
+    assert documented == [route.name for route in ROUTES]

@@ -46,15 +46,15 @@ def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_the_page_can_be_typed_in(worker: subprocess.Popen[str], tmp_path: Path) -> None:
     """Each command runs unchanged; the task id of `show` is fictitious."""
-    said = {}
+    results = {}
     for words in commands():
         if words[0] != "worker":
             ran = subprocess.run([*KEELBOLT, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
-            said[" ".join(words[:2])] = (ran.returncode, ran.stdout + ran.stderr)
-    assert said["tasks send"][0] == 0
-    assert "Hello, Ada!" in said["tasks send"][1]
-    assert "completed" in said["tasks list"][1]
-    assert (said["dead list"][0], said["dead requeue"][0]) == (0, 0)
-    assert "no such task" in said["tasks show"][1]
+            results[" ".join(words[:2])] = (ran.returncode, ran.stdout + ran.stderr)
+    assert results["tasks send"][0] == 0
+    assert "Hello, Ada!" in results["tasks send"][1]
+    assert "completed" in results["tasks list"][1]
+    assert (results["dead list"][0], results["dead requeue"][0]) == (0, 0)
+    assert "no such task" in results["tasks show"][1]
     os.kill(worker.pid, signal.SIGTERM)
     assert worker.wait(30) == 0

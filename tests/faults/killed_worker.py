@@ -27,7 +27,7 @@ from typing import cast
 
 from keelbolt.kernel import Kernel, Operation, Receipt, open_storage
 from keelbolt.tasks import Done, TaskContext, TaskEngine, TaskSettings
-from keelbolt.testing.link import KernelLink
+from keelbolt.testing.worker import KernelLink
 from tests.faults.task_notes import TaskNotes, read_notes
 from tests.faults.task_worker import LEASE_SECONDS, SETTINGS
 

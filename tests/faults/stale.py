@@ -26,9 +26,9 @@ async def stale_writes(ctx: TaskContext) -> dict[str, str]:
         return TaskJournal(run.store, run.runner.events, run.journal.task, claim)
 
     async def chunk() -> None:
-        pen = journal()
-        await pen.note(ArtifactNote("answer", b'"artifactId":"answer"', b'{"text":"stale"}', append=True), 10)
-        await pen.settle()
+        own_journal = journal()
+        await own_journal.note(ArtifactNote("answer", b'"artifactId":"answer"', b'{"text":"stale"}', append=True), 10)
+        await own_journal.settle()
 
     entry = Append(EVENTS, ctx.task_id, (Draft("touch", b'{"by":"stale"}'),))
     writes: dict[str, Callable[[], Awaitable[object]]] = {

@@ -61,7 +61,7 @@ async def test_checkpoints_run_under_the_write_lock(tmp_path: Path, children: Ch
     path = tmp_path / "traced.db"
     async with SQLiteKernel(str(path)) as kernel:
         await kernel.commit("open", Append("log", "s", (Draft("a", b"x" * 20_000),)))
-    crowd = [
+    writers = [
         children.start(
             "checkpointer",
             path,
@@ -71,7 +71,7 @@ async def test_checkpoints_run_under_the_write_lock(tmp_path: Path, children: Ch
         )
         for number in range(PROCESSES)
     ]
-    for child in crowd:
+    for child in writers:
         assert await asyncio.to_thread(child.line) == "ready"
         assert await asyncio.to_thread(child.line) == "done"
         assert await asyncio.to_thread(child.wait) == 0

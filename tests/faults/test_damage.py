@@ -159,25 +159,25 @@ async def judge(path: Path, seen: Seen) -> str:
             try:
                 now = await look(kernel)
             except StorageError as error:
-                return _told("reading", error)
+                return _reported_by("reading", error)
             try:
                 problems = [problem async for problem in kernel.check()]
             except StorageError as error:
-                return _told("check", error)
+                return _reported_by("check", error)
             if now == seen:
-                return "harmless, told by check" if problems else "harmless"
+                return "harmless, reported by check" if problems else "harmless"
             if problems:
-                return "told by check only"
+                return "reported by check only"
             return "an earlier state" if is_earlier(now, seen) else f"SILENT: {_difference(seen, now)}"
     except StorageError as error:
-        return _told("opening", error)
+        return _reported_by("opening", error)
     except Exception as error:
         return f"SILENT: no error of ours, {error!r}"
 
 
-def _told(where: str, error: StorageError) -> str:
+def _reported_by(where: str, error: StorageError) -> str:
     typed = isinstance(error, (StorageCorrupt, StorageBroken, CannotOpen)) or type(error) is StorageError
-    return f"told by {where}" if typed else f"SILENT: a wrong error, {error!r}"
+    return f"reported by {where}" if typed else f"SILENT: a wrong error, {error!r}"
 
 
 def is_earlier(now: Seen, seen: Seen) -> bool:

@@ -83,7 +83,7 @@ async def test_an_fsync_error_is_raised_and_no_acknowledged_commit_is_lost(
     figures(
         "fsync error, each fsync in turn",
         failures=failures,
-        told=failures,
+        reported=failures,
         of_them_in_doubt=doubts,
         of_the_database_in_a_checkpoint=failed["sync database"],
         in_doubt_and_there=there,
@@ -96,7 +96,7 @@ async def test_an_fsync_error_is_raised_and_no_acknowledged_commit_is_lost(
 @pytest.mark.usefixtures("strace")
 async def test_an_fsync_error_of_the_system(tmp_path: Path, children: Children, figures: Figures, full: bool) -> None:
     """The same holds for the system's own fsync, failing in a real process on a real file."""
-    figure = {"failures": 0, "told": 0, "unnoticed": 0}
+    figure = {"failures": 0, "reported": 0, "unnoticed": 0}
     for failing in range(3, 3 + (24 if full else 3)):
         path = tmp_path / f"{failing}.db"
         async with SQLiteKernel(str(path), declare=FAMILIES):
@@ -107,7 +107,7 @@ async def test_an_fsync_error_of_the_system(tmp_path: Path, children: Children, 
         answer = json.loads(child.line())
         assert child.wait() == 0
         figure["failures"] += 1
-        figure["told" if answer["error"] else "unnoticed"] += 1
+        figure["reported" if answer["error"] else "unnoticed"] += 1
         if answer["error"]:
             assert answer["error"] in ("CommitInDoubt", "StorageBroken")
             assert answer["then"] == ["StorageBroken"] * 3
@@ -117,4 +117,4 @@ async def test_an_fsync_error_of_the_system(tmp_path: Path, children: Children, 
             assert answer["acknowledged"] <= head <= answer["acknowledged"] + 1
             await kernel.commit(PARTITION, Append("log", "s", (Draft("a", b""),)), Put("doc", "s", b""))
     figures("fsync error of the system (strace)", **figure, lost=0)
-    assert figure["told"]
+    assert figure["reported"]

@@ -30,14 +30,14 @@ async def test_a_race_to_create_the_schema(tmp_path: Path, children: Children, f
     slowest = 0.0
     for number in range(rounds):
         path = str(tmp_path / f"{number}.db")
-        crowd = [children.start("opener", path, f"p{process}", COMMITS) for process in range(PROCESSES)]
-        for child in crowd:
+        openers = [children.start("opener", path, f"p{process}", COMMITS) for process in range(PROCESSES)]
+        for child in openers:
             assert child.line() == "ready"
         began = time.monotonic()
-        for child in crowd:
+        for child in openers:
             child.tell("open")
             time.sleep(dice.choice((0.0, 0.0, 0.001, 0.005)))
-        for child in crowd:
+        for child in openers:
             assert child.line() == "done"
             assert child.wait() == 0
         slowest = max(slowest, time.monotonic() - began)

@@ -14,8 +14,8 @@ import pytest
 from keelbolt.errors import CommitInDoubt, StorageUnreachable
 from keelbolt.kernel import Append, Draft, Enqueue, Put
 from keelbolt.kernel.postgres import PostgresKernel
+from keelbolt.kernel.postgres.committer import locks_of
 from keelbolt.kernel.postgres.connection import connect, writer_settings
-from keelbolt.kernel.postgres.locks import locks_of
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 from keelbolt.testing.proxy import Direction, Proxy
 from tests.faults.conftest import Figures
@@ -179,7 +179,7 @@ async def test_a_commit_without_a_response_is_in_doubt(
     proxy.allow()
     await append(kernel, "after")
     tags = await written(kernel)
-    figures("PostgreSQL: the answer to COMMIT lost for good", told="CommitInDoubt", written=tags["in doubt"])
+    figures("PostgreSQL: the answer to COMMIT lost for good", reported="CommitInDoubt", written=tags["in doubt"])
     assert tags["in doubt"] <= 1
     assert tags["after"] == 1
 

@@ -119,9 +119,9 @@ async def test_power_loss(durability: Durability, figures: Figures, full: bool) 
     for cut, acknowledged in result.cuts:
         moments[cut.moment] += 1
         held_back += cut.unsynced
-        told = result.acknowledged[:acknowledged]
-        losses.append(await lost_after(cut, told, nothing))
-        reordered.append(await lost_after(cut, told, anything(dice)))
+        durable = result.acknowledged[:acknowledged]
+        losses.append(await lost_after(cut, durable, nothing))
+        reordered.append(await lost_after(cut, durable, anything(dice)))
     figures(
         f"power loss, {durability}",
         cuts=2 * len(result.cuts),

@@ -103,7 +103,7 @@ async def retried(kernel: Kernel, operation: Operation) -> Receipt:
         try:
             return await kernel.commit(PARTITION, operation)
         except StorageBusy:
-            assert time.monotonic() < until, "nobody holds the lock any more, and it is still busy"
+            assert time.monotonic() < until, "the lock is free, but the file is still busy"
             await asyncio.sleep(0.05)
 
 

@@ -131,16 +131,16 @@ async def test_sigterm_releases_the_tasks(
         keys = {each.task.record.task_id for each in held}
         await pool.noted("held", HELD)
         await pool.start()
-        told = time.monotonic()
+        signalled = time.monotonic()
         first.send(signal.SIGTERM)
         second = await taken_over(pool, keys)
         assert await asyncio.to_thread(first.line) == "drained"
-        ended = time.monotonic() - told
+        ended = time.monotonic() - signalled
         assert first.wait() == 0
         for each in held:
             await engine.tasks.settled(each)
         attempts = {note["attempt"] for note in pool.notes("run") if note["task"] in keys}
-    slowest = max(second) - told - SETTINGS.drain_seconds
+    slowest = max(second) - signalled - SETTINGS.drain_seconds
     figures(f"{kernel.engine}: SIGTERM", s_until_taken_over_after_the_grace=slowest, s_until_its_end=ended)
     assert attempts == {1}
     if full:

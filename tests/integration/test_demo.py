@@ -59,8 +59,8 @@ async def test_a_killed_process_is_replaced_and_the_history_is_written_once(tmp_
         task_id = await demo.send("work through 4 parcels")
         await demo.until(task_id, "1 of 4")
         kill = {"kind": "inject", "reason": "to see it", "payload": {"kill": True}}
-        told = await demo.client.post(f"{PREFIX}/tasks/{task_id}/steer", json=kill)
-        assert told.status_code == 200, told.text
+        steered = await demo.client.post(f"{PREFIX}/tasks/{task_id}/steer", json=kill)
+        assert steered.status_code == 200, steered.text
         task = await demo.until(task_id, "COMPLETED")
         assert task["runs"] == 2
         assert task["task"]["artifacts"][0]["parts"][0]["text"] == "4 parcels, each packed once, by 2 processes."
@@ -82,7 +82,7 @@ async def test_the_demo_logs_no_warning(tmp_path: Path) -> None:
         assert (tmp_path / "log").read_text() == ""
 
 
-def test_what_is_wrong_is_told_in_a_line() -> None:
+def test_an_error_is_one_line() -> None:
     command = [sys.executable, "-m", "examples.demo", "--storage", "nowhere:///x"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert ran.returncode == 1

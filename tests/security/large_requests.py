@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Callable
 
-from keelbolt.protocol.protobuf.varints import write_varint
+from keelbolt.protocol.protobuf.numbers import write_varint
 
 MOST = 10 * 1024 * 1024
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from keelbolt.protocol.operations import Operation
 from tests.integration.server.alice import Alice
-from tests.integration.server.entries import Wish
+from tests.integration.server.entries import RequestFields
 
-Change = Callable[[Alice, Wish], Wish]
+Change = Callable[[Alice, RequestFields], RequestFields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +20,16 @@ class Row:
     own: bool = False
 
 
-TASK = Row(lambda alice, wish: replace(wish, task=alice.task))
-TASK_AND_CONFIG = Row(lambda alice, wish: replace(wish, task=alice.task, config=alice.config))
-CONFIG = Row(lambda alice, wish: replace(wish, config=alice.config), own=True)
-CONTEXT = Row(lambda alice, wish: replace(wish, context=alice.context))
-CONTEXT_OF_TASK = Row(lambda alice, wish: replace(wish, context=alice.context), own=True)
-BOTH = Row(lambda alice, wish: replace(wish, task=alice.task, context=alice.context))
-REFERENCE = Row(lambda alice, wish: replace(wish, reference=alice.task))
-PAGE = Row(lambda alice, wish: replace(wish, page=alice.page))
-CONFIGS_PAGE = Row(lambda alice, wish: replace(wish, page=alice.configs_page), own=True)
-CURSOR = Row(lambda alice, wish: replace(wish, task=alice.task, after="1"))
+TASK = Row(lambda alice, fields: replace(fields, task=alice.task))
+TASK_AND_CONFIG = Row(lambda alice, fields: replace(fields, task=alice.task, config=alice.config))
+CONFIG = Row(lambda alice, fields: replace(fields, config=alice.config), own=True)
+CONTEXT = Row(lambda alice, fields: replace(fields, context=alice.context))
+CONTEXT_OF_TASK = Row(lambda alice, fields: replace(fields, context=alice.context), own=True)
+BOTH = Row(lambda alice, fields: replace(fields, task=alice.task, context=alice.context))
+REFERENCE = Row(lambda alice, fields: replace(fields, reference=alice.task))
+PAGE = Row(lambda alice, fields: replace(fields, page=alice.page))
+CONFIGS_PAGE = Row(lambda alice, fields: replace(fields, page=alice.configs_page), own=True)
+CURSOR = Row(lambda alice, fields: replace(fields, task=alice.task, after="1"))
 
 MATRIX: dict[Operation, dict[str, Row]] = {
     Operation.send_message: {
@@ -55,6 +55,6 @@ MATRIX: dict[Operation, dict[str, Row]] = {
     Operation.get_push_config: {"task": TASK, "task and config": TASK_AND_CONFIG, "config": CONFIG},
     Operation.list_push_configs: {"task": TASK, "page": CONFIGS_PAGE},
     Operation.delete_push_config: {"task": TASK, "task and config": TASK_AND_CONFIG, "config": CONFIG},
-    Operation.get_extended_card: {"nothing": Row(lambda _alice, wish: wish)},
+    Operation.get_extended_card: {"nothing": Row(lambda _alice, fields: fields)},
 }
 """What can be reached for, by operation. An operation without a line fails every test of its entries."""

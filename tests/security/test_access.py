@@ -13,7 +13,7 @@ import pytest_asyncio
 from starlette.types import ASGIApp
 
 from keelbolt.kernel import new_id
-from keelbolt.kernel.cursors import PageCursor, write_cursor
+from keelbolt.kernel.keys import PageCursor, write_cursor
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.tasks.families import TASKS
@@ -29,7 +29,7 @@ from tests.integration.server.alice import (
     started,
 )
 from tests.integration.server.asgi import Headers, Reply, call
-from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
+from tests.integration.server.entries import ENTRIES, Entry, RequestFields, send_fields
 from tests.integration.server.people import bearer
 from tests.security.matrix import MATRIX, TASK, Row
 
@@ -55,10 +55,10 @@ async def alices(app: ASGIApp) -> dict[str, Alice]:
 
 async def reach(app: ASGIApp, entry: Entry, row: Row, things: Alice, *, who: Headers, tenant: str) -> Reply:
     """Request the data that ``things`` names at this entry."""
-    wish = Wish(tenant=tenant if entry.tenant else "")
+    fields = RequestFields(tenant=tenant if entry.tenant else "")
     if row.own:
-        wish = replace(wish, task=(await started(app, "input", who))["id"])
-    return await wished(app, entry, row.reach(things, wish), who)
+        fields = replace(fields, task=(await started(app, "input", who))["id"])
+    return await send_fields(app, entry, row.reach(things, fields), who)
 
 
 async def test_every_operation_has_a_row() -> None:
@@ -79,18 +79,18 @@ async def test_data_of_another_owner_does_not_exist(
     """
     row = MATRIX[entry.operation][name]
     for alice in alices.values():
-        nobody = invented(alice)
+        guessed_ids = invented(alice)
         for named, housed in (("", "acme"), ("alice", ""), ("", "")):
             seen = []
-            for things in (alice, nobody):
+            for things in (alice, guessed_ids):
                 owner, tenant = named or fresh("m"), housed or fresh("t")  # new callers: they have done nothing else
                 reply = await reach(app, entry, row, things, who=bearer(owner, tenant), tenant=tenant)
                 assert SECRET_WORDS.encode() not in reply.body
                 seen.append(reply.masked(tenant, *things.words))
             assert seen[0] == seen[1]
             if name != "nothing":
-                guessed = await reach(app, entry, row, nobody, who=bearer("amy"), tenant="acme")
-                assert guessed.masked("acme", *nobody.words) == seen[0]
+                guessed = await reach(app, entry, row, guessed_ids, who=bearer("amy"), tenant="acme")
+                assert guessed.masked("acme", *guessed_ids.words) == seen[0]
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["anonymous", "expired"])
@@ -121,10 +121,10 @@ TENANTED = [entry for entry in ENTRIES if entry.tenant or not entry.path]
 async def test_another_tenant_does_not_exist(app: ASGIApp, alices: dict[str, Alice], entry: Entry) -> None:
     """A request that names another tenant gets the same response, whether the tenant exists or not."""
     alice = alices["input"]
-    wish = Wish(task=alice.task, context=alice.context, config=alice.config)
+    fields = RequestFields(task=alice.task, context=alice.context, config=alice.config)
     seen = []
     for tenant in ("acme", "emca"):
-        reply = await wished(app, entry, replace(wish, tenant=tenant), bearer(fresh("m"), "globex"))
+        reply = await send_fields(app, entry, replace(fields, tenant=tenant), bearer(fresh("m"), "globex"))
         assert SECRET_WORDS.encode() not in reply.body
         seen.append(reply.masked(tenant, *alice.words))
     assert seen[0] == seen[1]
@@ -181,8 +181,8 @@ async def test_the_owner_gets_its_data(app: ASGIApp, entry: Entry) -> None:
     who = bearer(fresh("m"))
     task = (await started(app, "input", who))["id"]
     config = (await call(app, "CreateTaskPushNotificationConfig", hook(task), headers=who)).json["result"]["id"]
-    wish = Wish(task=task, config=config, tenant="acme" if entry.tenant else "")
-    reply = await wished(app, entry, wish, who)
+    fields = RequestFields(task=task, config=config, tenant="acme" if entry.tenant else "")
+    reply = await send_fields(app, entry, fields, who)
     assert reply.status in (200, 204)
     if not entry.path:
         assert all("result" in answer for answer in (reply.events if entry.operation.streams else [reply.json]))

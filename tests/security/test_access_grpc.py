@@ -18,7 +18,7 @@ from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
 from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_things, fresh, invented, started
 from tests.integration.server.asgi import IDS, TIMES, Headers, call
 from tests.integration.server.calls import METHODS, request
-from tests.integration.server.entries import HOOK, Wish
+from tests.integration.server.entries import HOOK, RequestFields
 from tests.integration.server.people import bearer
 from tests.security.matrix import MATRIX, Row
 
@@ -58,10 +58,10 @@ async def alices(grpc_agent: Agent) -> dict[str, Alice]:
     return await alices_things(grpc_agent.app)
 
 
-async def asked(channel: Any, method: Method, wish: Wish, who: Headers) -> Outcome:
+async def asked(channel: Any, method: Method, fields: RequestFields, who: Headers) -> Outcome:
     """Send the request; of a stream, only the first event counts."""
-    metadata = [*who, *([("after-seq", wish.after)] if wish.after else [])]
-    data = request(method, wish)
+    metadata = [*who, *([("after-seq", fields.after)] if fields.after else [])]
+    data = request(method, fields)
     try:
         async with asyncio.timeout(20):
             if method.operation.streams:
@@ -92,10 +92,10 @@ def masked(method: Method, outcome: Outcome, things: Alice) -> tuple[Any, ...]:
 
 
 async def reach(at: Agent, method: Method, row: Row, things: Alice, who: Headers) -> Outcome:
-    wish = Wish()
+    fields = RequestFields()
     if row.own:
-        wish = replace(wish, task=(await started(at.app, "input", who))["id"])
-    return await asked(at.channel, method, row.reach(things, wish), who)
+        fields = replace(fields, task=(await started(at.app, "input", who))["id"])
+    return await asked(at.channel, method, row.reach(things, fields), who)
 
 
 async def test_every_method_has_a_row() -> None:
@@ -109,10 +109,10 @@ async def test_data_of_another_owner_does_not_exist(
 ) -> None:
     row = MATRIX[method.operation][name]
     alice = alices["input"]
-    nobody = invented(alice)
+    guessed_ids = invented(alice)
     for named, housed in (("", "acme"), ("alice", ""), ("", "")):
         seen = []
-        for things in (alice, nobody):
+        for things in (alice, guessed_ids):
             who = bearer(named or fresh("m"), housed or fresh("t"))
             outcome = await reach(grpc_agent, method, row, things, who)
             assert SECRET_WORDS.encode() not in outcome.answer
@@ -142,7 +142,7 @@ async def test_the_owner_gets_its_data(grpc_agent: Agent, method: Method) -> Non
     task = (await started(grpc_agent.app, "input", who))["id"]
     hook = {"taskId": task, "id": "config", "url": HOOK}
     await call(grpc_agent.app, "CreateTaskPushNotificationConfig", hook, headers=who)
-    outcome = await asked(grpc_agent.channel, method, Wish(task=task, config="config"), who)
+    outcome = await asked(grpc_agent.channel, method, RequestFields(task=task, config="config"), who)
     assert outcome.code is grpc.StatusCode.OK, outcome
 
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Scope
 
 from keelbolt.kernel import new_id
 from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
-from keelbolt.server.local import at_this_machine
+from keelbolt.server.origins import at_this_machine
 from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_things, fresh, invented, started
 from tests.integration.server.asgi import Headers, Reply, ask, call
 from tests.integration.server.people import bearer
@@ -51,7 +51,7 @@ PLAIN = {
     "answer",
     "value",
 }
-"""Parameters that name nothing of anybody. A new one must be put here, or into `reaches`."""
+"""Parameters that name no object of an owner. A new parameter must be added here or to `reaches`."""
 
 DIGEST = "0" * 64
 STATE = dict.fromkeys(("session_id", "state_task_id", "trace_id", "memory_key", "artifact_id", "gate_token"), "none")
@@ -177,7 +177,7 @@ async def test_operator_routes_do_not_exist_for_others(app: ASGIApp, route: OpsR
     assert shown.status == 200 or (shown.status == 404 and b"there is no" in shown.body)
 
 
-@pytest.mark.parametrize("owner", ["alice", "nobody"])
+@pytest.mark.parametrize("owner", ["alice", "unknown"])
 async def test_only_operators_act_for_others(app: ASGIApp, alices: dict[str, Alice], owner: str) -> None:
     nothing = await ask(app, "GET", f"{PREFIX}/nothing", headers=bearer("mallory"))
     query = urlencode({"owner": owner, "tenant": "acme"})

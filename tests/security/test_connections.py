@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from keelbolt.kernel import Entry, open_storage
-from keelbolt.server.connections import RESERVED_FILES, ConnectionCounter, most_connections
+from keelbolt.server.processes import RESERVED_FILES, ConnectionCounter, most_connections
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks.events import READ_BYTES, Feed, TaskFeeds
 from keelbolt.tasks.stored_tasks import StoredTasks

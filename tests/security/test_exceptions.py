@@ -27,7 +27,7 @@ from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Headers, ask, call
 from tests.integration.server.calls import METHODS, request
-from tests.integration.server.entries import ENTRIES, Wish, wished
+from tests.integration.server.entries import ENTRIES, RequestFields, send_fields
 from tests.integration.server.people import authenticator, bearer
 from tests.integration.webhooks.receiver import receiving
 
@@ -84,10 +84,12 @@ async def test_callers_never_see_it() -> None:
     async with agent() as server:
         for operation in Operation:
             task = await failed(server.app)
-            wish = Wish(task=task["id"], context=task["contextId"])
+            fields = RequestFields(task=task["id"], context=task["contextId"])
             sends = operation in (Operation.send_message, Operation.send_streaming_message)
             for entry in (entry for entry in ENTRIES if entry.operation is operation):
-                reply = await wished(server.app, entry, Wish(text="Bake") if sends else wish, ALICE, enough=None)
+                reply = await send_fields(
+                    server.app, entry, RequestFields(text="Bake") if sends else fields, ALICE, enough=None
+                )
                 check_safe(str(entry), reply.body)
                 seen += SAFE.encode() in reply.body
         task = await failed(server.app)
@@ -95,7 +97,7 @@ async def test_callers_never_see_it() -> None:
         async with aio.insecure_channel(f"127.0.0.1:{server.routes.grpc.at.port}") as channel:
             for method in METHODS:
                 sends = method.operation in (Operation.send_message, Operation.send_streaming_message)
-                data = request(method, Wish(text="Bake") if sends else Wish(task=task["id"]))
+                data = request(method, RequestFields(text="Bake") if sends else RequestFields(task=task["id"]))
                 with contextlib.suppress(grpc.aio.AioRpcError):
                     answer = await _spoken(channel, method, data)
                     check_safe(method.path, answer)
@@ -161,9 +163,9 @@ async def test_the_logs_contain_it() -> None:
     finally:
         for handler in handlers:
             logging.getLogger("keelbolt").removeHandler(handler)
-    [told] = [each for each in map(json.loads, objects.getvalue().splitlines()) if "exception" in each]
-    assert told["level"] == "error"
-    for text in (told["exception"], lines.getvalue()):
+    [logged] = [each for each in map(json.loads, objects.getvalue().splitlines()) if "exception" in each]
+    assert logged["level"] == "error"
+    for text in (logged["exception"], lines.getvalue()):
         assert "explode_the_oven" in text
         assert f"OvenError: {CANARY}, password=•••" in text
         assert PASSWORD not in text
@@ -186,7 +188,7 @@ async def test_commands_show_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", ["x" * 1_000_000, "line\n" * 100_000])
 async def test_it_is_bounded(words: str) -> None:
-    from keelbolt.observability.exceptions import described
+    from keelbolt.observability.logs import described
 
     def deep(number: int) -> None:
         if number:
@@ -195,6 +197,6 @@ async def test_it_is_bounded(words: str) -> None:
 
     with pytest.raises(OvenError) as caught:
         deep(300)
-    told = described(caught.value)
-    assert len(json.dumps(told)) < 40_000
-    assert told["traceback"].count("\n") < 5_000
+    description = described(caught.value)
+    assert len(json.dumps(description)) < 40_000
+    assert description["traceback"].count("\n") < 5_000

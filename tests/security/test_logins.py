@@ -14,7 +14,7 @@ from keelbolt.auth import APIKeyAuthenticator, Authenticator, TokenAuthenticator
 from keelbolt.errors import RateLimitedError
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.server import A2AServer
-from keelbolt.server.rates import MAX_BUCKETS, PROXY_SHARE, LoginLimiter, RequestOrigin, client_of, network_of
+from keelbolt.server.gate import MAX_BUCKETS, PROXY_SHARE, LoginLimiter, RequestOrigin, client_of, network_of
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from tests.integration.grpc.speaking import PB, refused, talking

@@ -137,7 +137,7 @@ async def test_no_text_of_an_agent_controls_the_terminal(served_agent: tuple[str
         ("stream", url, "hello", "--json"),
         ("get", url, task_id),
         ("get", url, task_id, "--json"),
-        ("get", url, f"nobody{EVIL}"),
+        ("get", url, f"unknown{EVIL}"),
         *(("tasks", "list", *where) for where in (place, server)),
         *(("tasks", "list", *where, "--json") for where in (place, server)),
         *(("tasks", "show", task_id, *where) for where in (place, server)),
@@ -163,7 +163,7 @@ async def test_no_text_in_a_state_store_controls_the_terminal(tmp_path: Path) ->
         await store.save_memory_state(f"key {EVIL}", {"value": EVIL, f"name {EVIL}": 1})
     for command in (
         ("state", "show", f"key {EVIL}", "--storage", url),
-        ("state", "show", f"nobody {EVIL}", "--storage", url),
+        ("state", "show", f"unknown {EVIL}", "--storage", url),
         ("state", "sessions", "--storage", url),
         ("export", "--all", "--storage", url, "--output", "-"),
     ):

@@ -144,7 +144,7 @@ async def test_a_secret_can_be_renewed() -> None:
         renewed = await ask(app, "POST", path, headers=[*KNOWN, JSON])
         assert renewed.status == 200
         assert renewed.json["secret"] != secret_in(sent)
-        stranger = await ask(app, "POST", path.replace("/c/", "/nobody/"), headers=[*KNOWN, JSON])
+        stranger = await ask(app, "POST", path.replace("/c/", "/unknown/"), headers=[*KNOWN, JSON])
         assert stranger.status == 404
         await until(lambda: len(receiver.arrivals) >= 3)
         seen = len(receiver.arrivals)

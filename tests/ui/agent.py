@@ -16,8 +16,7 @@ from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, Extensio
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
-from keelbolt.tasks.retention import RetentionPolicy
-from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.settings import RetentionPolicy, TaskSettings
 from keelbolt.turns import DispatchContext, durable_storage, turn_worker
 
 PIXEL = base64.b64decode(
@@ -144,7 +143,7 @@ class Actor:
     async def listen(self, ctx: TaskContext, rest: str) -> None:
         """Reports each steering event until it is canceled."""
         async for event in ctx.inbox:
-            await ctx.send_status(f"heard {event.kind}: {event.reason} {event.payload.get('text', '')}".strip())
+            await ctx.send_status(f"received {event.kind}: {event.reason} {event.payload.get('text', '')}".strip())
             if event.kind in ("redirect", "cancel"):
                 break
         if not ctx.is_cancelled:

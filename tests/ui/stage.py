@@ -116,7 +116,7 @@ async def made_run(folder: Path, *, log: Path | None = None) -> AsyncIterator[st
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while "in a browser" not in (line := (await process.stdout.readline()).decode()):
                 assert line, "it ended"
         yield line.split()[-1]

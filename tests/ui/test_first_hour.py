@@ -85,7 +85,7 @@ async def test_its_process_is_killed_and_another_takes_over(page_address: str, o
 
 
 async def test_a_turn_and_a_module_ask_for_approval(page_address: str, open_page: OpenPage) -> None:
-    for name, example, said in (
+    for name, example, expected in (
         ("Plan a trip", "plan a trip to Rome", "The train to Rome is booked."),
         ("Shop Refund", "", "12.50 paid back"),
     ):
@@ -98,7 +98,7 @@ async def test_a_turn_and_a_module_ask_for_approval(page_address: str, open_page
             await page.get_by_label("cents").fill("1250")
         await page.get_by_role("button", name="Send").click()
         await page.get_by_role("button", name="Approve").last.click()
-        await expect(page.locator(".exchange").last).to_contain_text(said)
+        await expect(page.locator(".exchange").last).to_contain_text(expected)
 
 
 async def test_example_data_exists_before_the_first_message(page_address: str, open_page: OpenPage) -> None:

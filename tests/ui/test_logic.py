@@ -74,7 +74,7 @@ async def test_differences_are_named_by_their_paths(page: Page) -> None:
     ],
 )
 async def test_partitions_are_shown_as_their_owners(page: Page, partition: str, query: dict[str, str] | None) -> None:
-    assert (await called(page, "whose", "parsePartition", partition))["query"] == query
+    assert (await called(page, "partition", "parsePartition", partition))["query"] == query
 
 
 async def test_secrets_are_recognised_by_their_names(page: Page) -> None:

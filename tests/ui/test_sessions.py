@@ -23,8 +23,7 @@ from keelbolt.state import (
     Trajectory,
     UpdateType,
 )
-from keelbolt.state.types.actions import PlannerAction
-from keelbolt.state.types.trajectories import TrajectoryStep
+from keelbolt.state.types.trajectories import PlannerAction, TrajectoryStep
 from tests.ui.agent import EVIL
 from tests.ui.conftest import OpenPage
 from tests.ui.stage import Stage
@@ -130,5 +129,5 @@ async def test_a_waiting_pause_is_shown_and_cancelled(agent: Stage, session: str
 async def test_an_empty_store_is_shown_as_empty(own_agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(own_agent.at("sessions"))
     await expect(page.get_by_text("No stored state")).to_be_visible()
-    await page.goto(own_agent.at("sessions/nobody"))
+    await page.goto(own_agent.at("sessions/unknown"))
     await expect(page.get_by_role("alert")).to_contain_text("there is no such session")

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from keelbolt.data.erasing import PARTITION
 from keelbolt.kernel import Put, open_storage
-from keelbolt.observability.task_statistics import BOUNDS
+from keelbolt.observability.metrics import DURATION_BOUNDS
 from keelbolt.tasks.statistics import BUCKET_SECONDS, COLLECTION, VITALS
 from tests.ui.conftest import OpenPage
 from tests.ui.stage import PREFIX, Stage
@@ -29,7 +29,7 @@ async def past(folder: Path) -> None:
     async with open_storage(f"sqlite:///{folder}/agent.db", declare=[COLLECTION]) as kernel:
         for number in range(1, 60):
             for process in ("one:1:a", "two:2:b"):
-                counts = [0] * (len(BOUNDS) + 1)
+                counts = [0] * (len(DURATION_BOUNDS) + 1)
                 counts[6 + number % 4], counts[10] = 40 + number, 4
                 body = {"seen": now, "ended": sum(counts), "failed": number % 7, "seconds": counts}
                 body |= {"oldest": number % 9, "waiting": number % 20, "held": 5, "dead": number // 20}

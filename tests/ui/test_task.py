@@ -35,7 +35,7 @@ async def test_the_timeline_is_live_and_every_entry_has_an_address(agent: Stage,
     await expect(rows).to_have_count(4)
     await expect(page.locator("#connection")).to_have_text("Live")
     await agent.client.post(f"{PREFIX}/tasks/{task_id}/steer", json={"kind": "inject", "payload": {"text": "ahoy"}})
-    await expect(rows.filter(has_text="heard inject")).to_contain_text("ahoy")
+    await expect(rows.filter(has_text="received inject")).to_contain_text("ahoy")
     await rows.filter(has_text="by process").click()
     await expect(page.locator(".detail")).to_contain_text("Attempt")
     address = page.url
@@ -56,7 +56,7 @@ async def test_a_task_is_steered_and_the_log_stores_the_reasons(agent: Stage, op
     task_id = await agent.send("listen", now=True)
     page = await open_page(agent.at(f"tasks/{task_id}?tab=timeline"))
     await act(page, "Pause", "Pause", Reason="lunch")
-    await expect(page.locator(".vrow").filter(has_text="heard pause: lunch")).to_be_visible()
+    await expect(page.locator(".vrow").filter(has_text="received pause: lunch")).to_be_visible()
     await act(page, "Resume", "Resume", Reason="back")
     await act(page, "Inject", "Inject", Message="more salt", Reason="taste")
     await act(page, "Prioritise", "Prioritise", Priority="7", Reason="hurry")
@@ -93,10 +93,10 @@ async def test_every_action_shows_its_call(agent: Stage, open_page: OpenPage) ->
 
 
 @pytest.mark.parametrize(
-    ("button", "state", "said"), [("Approve", "Completed", "Deployed."), ("Reject", "Rejected", "Not")]
+    ("button", "state", "expected"), [("Approve", "Completed", "Deployed."), ("Reject", "Rejected", "Not")]
 )
 async def test_an_approval_is_given_or_refused(
-    agent: Stage, open_page: OpenPage, button: str, state: str, said: str
+    agent: Stage, open_page: OpenPage, button: str, state: str, expected: str
 ) -> None:
     task_id = await agent.send("deploy")
     page = await open_page(agent.at(f"tasks/{task_id}"))
@@ -111,7 +111,7 @@ async def test_an_approval_is_given_or_refused(
     await expect(talk.first).to_have_text("User: deploy")
     await expect(talk.nth(1)).to_contain_text("Approve the deployment to production?")
     await expect(talk.nth(2)).to_have_text(f"User: {button.lower()}")
-    await expect(talk.last).to_contain_text(said)
+    await expect(talk.last).to_contain_text(expected)
 
 
 async def test_the_log_is_replayed_and_two_versions_are_compared(agent: Stage, open_page: OpenPage) -> None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def test_filters_are_in_the_address_and_lead_back(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
-    said = await agent.send("say blue whale", contextId="sea")
+    blue_task = await agent.send("say blue whale", contextId="sea")
     await agent.send("fail now", contextId="land")
     await agent.send("deploy", contextId="land")
     page = await open_page(agent.at("tasks"))
@@ -36,7 +36,7 @@ async def test_filters_are_in_the_address_and_lead_back(own_agent: Stage, open_p
     await expect(again.get_by_label("Search")).to_have_value("WHALE")
     await expect(again.locator("table.tasks tbody tr")).to_have_count(1)
     await again.locator("table.tasks tbody td.said a").click()
-    assert again.url.endswith(f"#/tasks/{said}")
+    assert again.url.endswith(f"#/tasks/{blue_task}")
     await again.go_back()
     await expect(again.get_by_label("Search")).to_have_value("WHALE")
     await again.goto(agent.at("tasks?text=nothing-like-this"))

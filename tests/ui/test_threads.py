@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from keelbolt.turns import SpooledArtifact, Tokenizable, durable_storage
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
 from tests.integration.turns.stage import Calls, Turn, image, memory, message, retrievable, thought, tool_call
 from tests.ui.agent import EVIL, PIXEL
 from tests.ui.conftest import OpenPage
@@ -139,7 +139,7 @@ async def test_an_empty_store_is_shown_as_empty(own_agent: Stage, open_page: Ope
     await expect(page.get_by_text("No threads")).to_be_visible()
     await page.get_by_role("tab", name="Waiting").click()
     await expect(page.get_by_text("No waiting turns")).to_be_visible()
-    await page.goto(own_agent.at("turns/nobody"))
+    await page.goto(own_agent.at("turns/unknown"))
     await expect(page.get_by_role("alert")).to_contain_text("there is no such thread")
 
 

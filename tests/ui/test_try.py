@@ -161,7 +161,7 @@ async def test_a_message_is_copied_as_a_working_curl_command(agent: Stage, open_
 
 
 async def test_a_refusal_is_shown_with_the_agents_message(agent: Stage, open_page: OpenPage) -> None:
-    page = await open_page(agent.at("try?task=nobody-has-this"))
+    page = await open_page(agent.at("try?task=unknown"))
     await say(page, "hello")
     await expect(page.get_by_role("alert").last).to_contain_text("Request failed.")
     await page.get_by_role("button", name="Clear").click()

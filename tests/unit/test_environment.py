@@ -70,7 +70,7 @@ def test_other_variables_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         ({"url": "localhost"}, "did you mean http://localhost?"),
         ({"url": "localhost:8000"}, "did you mean http://localhost:8000?"),
@@ -89,8 +89,8 @@ def test_other_variables_are_ignored() -> None:
         ({"heartbeat_stream_seconds": float("nan")}, "heartbeat_stream_seconds must be a number"),
     ],
 )
-def test_wrong_values_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidValue, match=said):
+def test_wrong_values_are_refused(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidValue, match=expected):
         ServerSettings.of({}, **settings)
 
 
@@ -112,7 +112,7 @@ def test_tracing_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
+    ("arguments", "environment", "expected"),
     [
         (["--url", "localhost"], {}, "did you mean http://localhost?"),
         ([], {"KEELBOLT_LEASE_SECOND": "3"}, "did you mean KEELBOLT_LEASE_SECONDS?"),
@@ -126,7 +126,7 @@ def test_tracing_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_serve_refuses_mistakes_at_start(
     arguments: list[str],
     environment: dict[str, str],
-    said: str,
+    expected: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -136,7 +136,7 @@ def test_serve_refuses_mistakes_at_start(
     command = ["serve", "worker_of_test:echo", "--storage", "memory:", *arguments]
     done = CliRunner().invoke(main, command, env=environment)
     assert done.exit_code != 0
-    assert said in " ".join(done.output.split())
+    assert expected in " ".join(done.output.split())
 
 
 def test_serve_refuses_a_worker_without_a_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,10 @@ from a2a.types.a2a_pb2 import TaskPushNotificationConfig
 from google.protobuf.json_format import Parse
 from pydantic_core import from_json, to_json
 
-from keelbolt.a2a_sdk import scope
 from keelbolt.a2a_sdk.codec import encoded, event_of
 from keelbolt.a2a_sdk.families import CONFIGS
 from keelbolt.a2a_sdk.families import FAMILIES as SDK_FAMILIES
-from keelbolt.a2a_sdk.scope import ScopeResolver, Whose
-from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
+from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore, ScopeResolver, Whose, owner_partition
 from keelbolt.kernel import Delete, Entry, Put, Query, Record, Scope, open_storage
 from keelbolt.protocol import v1
 from keelbolt.tasks.events import TaskFeeds, TaskSnapshot
@@ -44,7 +42,7 @@ class SdkStores:
 
 @asynccontextmanager
 async def sdk_stores(
-    url: str, *, whose: Whose = scope.whose, secret_key: str | None = None
+    url: str, *, whose: Whose = owner_partition, secret_key: str | None = None
 ) -> AsyncIterator[SdkStores]:
     """Open the stores on this storage. ``whose`` returns the partition of a call's tasks (default: tenant and user).
 

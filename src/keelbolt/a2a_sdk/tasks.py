@@ -1,27 +1,28 @@
-"""The SDK's task store, versioned and plain, on Keelbolt's task log."""
+"""The SDK's task store, versioned and plain, on Keelbolt's task log, and the owners of its tasks."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from a2a.server.cluster import ConcurrentTaskModificationError, StoredTask, TaskVersion, VersionedTaskStore
 from a2a.server.context import ServerCallContext
 from a2a.server.tasks.task_store import TaskStore as PlainTaskStore
 from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 
-from keelbolt.a2a_sdk.changes import event_notes, new_notes, whole_notes
-from keelbolt.a2a_sdk.codec import Event, state_named, state_of, task_of, tasks_of
-from keelbolt.a2a_sdk.scope import ScopeResolver
+from keelbolt.a2a_sdk.codec import Event, event_notes, new_notes, state_named, state_of, task_of, tasks_of, whole_notes
+from keelbolt.a2a_sdk.families import DIRECTORY, PARTITION
+from keelbolt.auth import Principal
 from keelbolt.errors import CommitRefused, InvalidTaskRequest
-from keelbolt.kernel import FieldNotIn, Head, Operation, Scope
+from keelbolt.kernel import Delete, FieldNotIn, Head, Insert, Kernel, Operation, Scope
 from keelbolt.protocol import v1
 from keelbolt.protocol.types import TaskState
-from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import EVENTS, TASKS
-from keelbolt.tasks.listing import list_tasks
+from keelbolt.tasks.listing import ListTasksQuery, list_tasks
 from keelbolt.tasks.notes import Note, StatusNote, append_notes
-from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import ENDED, CurrentTurn, TaskRecord
 from keelbolt.tasks.stored_tasks import StoredTask as OurTask
 from keelbolt.tasks.stored_tasks import StoredTasks, snapshot_operations
+from keelbolt.tasks.sweep import erase_task
 from keelbolt.tasks.view import TaskView
 
 
@@ -146,3 +147,45 @@ class KeelboltPlainTaskStore(PlainTaskStore):
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
         await self._versioned.delete(task_id, context)
+
+
+# --------------------------------------------------------------------------------------------------------------- owners
+
+
+Whose = Callable[[ServerCallContext], str]
+
+
+def owner_partition(context: ServerCallContext) -> str:
+    """Return the caller's partition: its user name and the tenant that it requests, which is not verified."""
+    return Principal(owner=context.user.user_name, asked_tenant=context.tenant).partition
+
+
+class ScopeResolver:
+    """Returns the scope of a call, and by a directory that of a task: the SDK requests events by task id alone."""
+
+    def __init__(self, kernel: Kernel, whose: Whose) -> None:
+        self._kernel = kernel
+        self._whose = whose
+        self._tasks = kernel.scoped(PARTITION)
+
+    def scope(self, context: ServerCallContext) -> Scope:
+        """Return the scope of the caller."""
+        return self._kernel.scoped(self._whose(context))
+
+    async def put(self, task_id: str, scope: Scope) -> bool:
+        """Store the owner of a new task. Return False if the id belongs to another owner."""
+        try:
+            whose = {"whose": scope.partition}
+            await self._tasks.commit(Insert(DIRECTORY, task_id, scope.partition.encode(), whose))
+        except CommitRefused:
+            return await self.find(task_id) == scope
+        return True
+
+    async def find(self, task_id: str) -> Scope | None:
+        found = await self._tasks.get(DIRECTORY, task_id)
+        return self._kernel.scoped(found.body.decode()) if found is not None else None
+
+    async def remove(self, task_id: str, scope: Scope) -> None:
+        """Remove a task's entry if it belongs to this scope."""
+        if await self.find(task_id) == scope:
+            await self._tasks.commit(Delete(DIRECTORY, task_id))

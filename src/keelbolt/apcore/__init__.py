@@ -16,19 +16,16 @@ from keelbolt.lazy import lazy_names
 if TYPE_CHECKING:
     from keelbolt.apcore.approvals import CallerApproves
     from keelbolt.apcore.card import AgentCardBuilder
-    from keelbolt.apcore.catalog import SkillCatalog
+    from keelbolt.apcore.catalog import SkillCatalog, SkillMapper
     from keelbolt.apcore.delegation import agent
-    from keelbolt.apcore.discovery import load_extensions
     from keelbolt.apcore.elicitation import ElicitResult, elicit, report_progress
     from keelbolt.apcore.errors_map import ErrorMapper
-    from keelbolt.apcore.memory_task_store import InMemoryTaskStore
+    from keelbolt.apcore.extensions import load_extensions
     from keelbolt.apcore.openapi import openapi_backend
     from keelbolt.apcore.schemas import SchemaConverter
-    from keelbolt.apcore.server import ApcoreServer
-    from keelbolt.apcore.serving import async_serve, serve
-    from keelbolt.apcore.skills import SkillMapper
+    from keelbolt.apcore.server import ApcoreServer, async_serve, serve
     from keelbolt.apcore.task_storage import TaskStoreStorage
-    from keelbolt.apcore.task_store import TaskStore
+    from keelbolt.apcore.task_store import InMemoryTaskStore, TaskStore
     from keelbolt.apcore.worker import ApcoreWorker
     from keelbolt.client import A2AClient
 
@@ -55,23 +52,26 @@ __all__ = [
     "serve",
 ]
 
-_NAMES = {
-    "keelbolt.apcore.approvals": ("CallerApproves",),
-    "keelbolt.apcore.card": ("AgentCardBuilder",),
-    "keelbolt.apcore.catalog": ("SkillCatalog",),
-    "keelbolt.apcore.delegation": ("agent",),
-    "keelbolt.apcore.discovery": ("load_extensions",),
-    "keelbolt.apcore.elicitation": ("ElicitResult", "elicit", "report_progress"),
-    "keelbolt.apcore.errors_map": ("ErrorMapper",),
-    "keelbolt.apcore.memory_task_store": ("InMemoryTaskStore",),
-    "keelbolt.apcore.openapi": ("openapi_backend",),
-    "keelbolt.apcore.schemas": ("SchemaConverter",),
-    "keelbolt.apcore.serving": ("async_serve", "serve"),
-    "keelbolt.apcore.server": ("ApcoreServer",),
-    "keelbolt.apcore.skills": ("SkillMapper",),
-    "keelbolt.apcore.task_storage": ("TaskStoreStorage",),
-    "keelbolt.apcore.task_store": ("TaskStore",),
-    "keelbolt.apcore.worker": ("ApcoreWorker",),
-    "keelbolt.client": ("A2AClient",),
+_HOMES = {
+    "A2AClient": "keelbolt.client",
+    "AgentCardBuilder": "keelbolt.apcore.card",
+    "ApcoreServer": "keelbolt.apcore.server",
+    "ApcoreWorker": "keelbolt.apcore.worker",
+    "CallerApproves": "keelbolt.apcore.approvals",
+    "ElicitResult": "keelbolt.apcore.elicitation",
+    "ErrorMapper": "keelbolt.apcore.errors_map",
+    "InMemoryTaskStore": "keelbolt.apcore.task_store",
+    "SchemaConverter": "keelbolt.apcore.schemas",
+    "SkillCatalog": "keelbolt.apcore.catalog",
+    "SkillMapper": "keelbolt.apcore.catalog",
+    "TaskStore": "keelbolt.apcore.task_store",
+    "TaskStoreStorage": "keelbolt.apcore.task_storage",
+    "agent": "keelbolt.apcore.delegation",
+    "async_serve": "keelbolt.apcore.server",
+    "elicit": "keelbolt.apcore.elicitation",
+    "load_extensions": "keelbolt.apcore.extensions",
+    "openapi_backend": "keelbolt.apcore.openapi",
+    "report_progress": "keelbolt.apcore.elicitation",
+    "serve": "keelbolt.apcore.server",
 }
-__getattr__ = lazy_names(__name__, {name: module for module, names in _NAMES.items() for name in names})
+__getattr__ = lazy_names(__name__, _HOMES)

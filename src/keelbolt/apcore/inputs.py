@@ -21,11 +21,11 @@ from pydantic import ValidationError
 from keelbolt.apcore.catalog import Module
 from keelbolt.apcore.errors_map import validation_errors
 from keelbolt.apcore.library import SchemaValidationError
-from keelbolt.apcore.numbers import fitted
 from keelbolt.apcore.schemas import (
     TEXT,
     Schema,
     alternatives,
+    fitted,
     is_file,
     is_text,
     properties_of,

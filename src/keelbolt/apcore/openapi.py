@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keelbolt.apcore.discovery import complaints
+from keelbolt.apcore.extensions import complaints
 from keelbolt.apcore.library import Config, ModuleError, Registry
 from keelbolt.errors import ExtensionsBroken, MissingExtra
 

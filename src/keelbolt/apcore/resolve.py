@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from keelbolt.apcore.discovery import Extensions, load_extensions
+from keelbolt.apcore.extensions import Extensions, load_extensions
 from keelbolt.apcore.library import ACL, Config, Executor, ModuleError, register_sys_modules
 from keelbolt.errors import ExtensionsBroken
 

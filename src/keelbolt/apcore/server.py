@@ -10,22 +10,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
 from keelbolt.apcore.card import AgentCardBuilder
 from keelbolt.apcore.catalog import SkillCatalog
 from keelbolt.apcore.errors_map import sanitized
-from keelbolt.apcore.options import ServerOptions, check_names, settled, shows
+from keelbolt.apcore.extensions import ExtensionsWatch
+from keelbolt.apcore.options import AgentOptions, ServerOptions, check_names, settled, shows
 from keelbolt.apcore.resolve import add_system_modules, check_methods, resolve
 from keelbolt.apcore.task_storage import TaskStoreStorage
 from keelbolt.apcore.task_store import METHODS
-from keelbolt.apcore.watch import ExtensionsWatch
 from keelbolt.apcore.worker import ApcoreWorker
 from keelbolt.kernel import Kernel
+from keelbolt.observability.logs import LEVELS, log_to_stderr
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.tasks.retention import RetentionPolicy
-from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.settings import RetentionPolicy, TaskSettings
 from keelbolt.tasks.storage import Storage
 
 logger = logging.getLogger("keelbolt.apcore")
@@ -204,3 +206,46 @@ def _positive(**numbers: float | None) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ValueError(f"{name} must be a number of seconds above 0, not {value!r}")
+
+
+# -------------------------------------------------------------------------------------------------------------- serving
+
+
+@shows(AgentOptions)
+def serve(
+    registry_or_executor: object,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    log_level: str | None = None,
+    allow_anonymous: bool | None = None,
+    **options: Unpack[AgentOptions],
+) -> None:
+    """Serve modules as an A2A agent, until SIGTERM or SIGINT.
+
+    ``registry_or_executor`` is an apcore Registry, an Executor (with its ACL, middleware and approval handler), an
+    APCore client, or the path of an extensions directory. `keelbolt.apcore.options.AgentOptions` describes the other
+    arguments. ``allow_anonymous`` permits a host that other machines reach although there is no ``auth``.
+    """
+    if log_level is not None:
+        if log_level.lower() not in LEVELS:
+            raise ValueError(f"log_level must be one of {', '.join(LEVELS)}, not {log_level!r}")
+        log_to_stderr(as_json=False, level=log_level)
+    ApcoreServer(registry_or_executor, allow_anonymous=allow_anonymous, **options).run(host=host, port=port)
+
+
+@shows(AgentOptions)
+async def async_serve(registry_or_executor: object, **options: Unpack[AgentOptions]) -> Starlette:
+    """Return the same agent as an ASGI application, for any ASGI server or to be mounted in another application.
+
+    app = await async_serve(registry)
+
+    The agent starts and stops with the application's lifespan. If it is mounted in an application that passes on no
+    lifespan, it starts with the first request and runs until the process ends; the next process takes over the tasks
+    that run then, as after a crash. To stop it in order, pass the lifespan on:
+    ``Starlette(lifespan=app.state.server.lifespan, routes=[Mount("/agent", app)])``.
+    """
+    server = ApcoreServer(registry_or_executor, **options)
+    app = Starlette(lifespan=server.lifespan, routes=[Mount("/", app=server.serve_mounted)])
+    app.state.server = server
+    return app

@@ -15,7 +15,6 @@ from typing import Any
 from pydantic_core import from_json
 
 from keelbolt.apcore.access import SYSTEM_ROLES, AccessPolicy, identity_of, is_system
-from keelbolt.apcore.admission import SkillAdmission
 from keelbolt.apcore.approvals import (
     NO_HANDLER,
     SERVED,
@@ -24,11 +23,12 @@ from keelbolt.apcore.approvals import (
     Pending,
     answer_var,
     digest_of,
+    preview_of,
     read_answer,
     reason_of,
     refuses_var,
 )
-from keelbolt.apcore.calls import ModuleCall, ModuleCallReader
+from keelbolt.apcore.calls import ModuleCall, ModuleCallReader, RecordedFailure, SkillAdmission, call_once
 from keelbolt.apcore.catalog import Module, SkillCatalog
 from keelbolt.apcore.delegation import TASK, TaskBinding
 from keelbolt.apcore.elicitation import conversing
@@ -43,12 +43,9 @@ from keelbolt.apcore.library import (
     ModuleTimeoutError,
     TraceContext,
 )
-from keelbolt.apcore.once import RecordedFailure, call_once
 from keelbolt.apcore.outputs import output_to_parts
-from keelbolt.apcore.previews import preview_of
-from keelbolt.apcore.running import Running, running_var
 from keelbolt.apcore.schemas import TEXT
-from keelbolt.apcore.views import look_through_views
+from keelbolt.apcore.views import Running, look_through_views, running_var
 from keelbolt.errors import (
     InvalidAgentResponseError,
     InvalidParamsError,

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keelbolt.auth.api_keys import APIKeyAuthenticator
-from keelbolt.auth.authenticator import Authenticator, Resolver, acting_as, auth_identity_var
-from keelbolt.auth.bearer import TokenAuthenticator
+from keelbolt.auth.authenticator import AnyOf, Authenticator, Resolver, acting_as, auth_identity_var
 from keelbolt.auth.claims import ClaimMapping
-from keelbolt.auth.compose import AnyOf
-from keelbolt.auth.digests import new_secret, sha256_hex
 from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.auth.shared_secrets import APIKeyAuthenticator, TokenAuthenticator, new_secret, sha256_hex
 from keelbolt.lazy import lazy_names
 
 if TYPE_CHECKING:

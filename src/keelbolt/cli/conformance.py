@@ -13,8 +13,7 @@ from keelbolt.cli.failure import FAILED
 from keelbolt.cli.output import as_json, echo, print_json, progress
 
 if TYPE_CHECKING:
-    from keelbolt.conformance.report import ConformanceReport
-    from keelbolt.conformance.suite import Suite
+    from keelbolt.conformance.suite import ConformanceReport, Suite
 
 
 @click.group()

@@ -1,7 +1,8 @@
-"""Imports the object of a ``module:name`` argument, also from the current directory."""
+"""Opens what an argument names: the storage at a URL, or the object of ``module:name``."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
 from difflib import get_close_matches
@@ -9,9 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from keelbolt.errors import InvalidValue
+from keelbolt.errors import InvalidValue, StorageMissing
 
 if TYPE_CHECKING:
+    from keelbolt.kernel.contract import Kernel
     from keelbolt.tasks.worker import AnyWorker
 
 HOW = "use module:name, for example agent:Echo for Echo in agent.py"
@@ -87,3 +89,29 @@ def _line(error: Exception, module: str) -> str:
             place = f" (line {at.tb_lineno} of {file})"
         at = at.tb_next
     return place
+
+
+# -------------------------------------------------------------------------------------------------------------- storage
+
+
+FIRST_MIGRATION = 1
+
+
+async def opened(url: str, *, create: bool = False) -> Kernel:
+    """Return the storage at this URL, which other processes may use too. ``create``: create it if it does not exist."""
+    from keelbolt.kernel.urls import open_storage
+
+    if url.partition(":")[0] == "memory":
+        raise InvalidValue(
+            "memory: can't be shared with other processes; use sqlite:///path, postgresql:// or redis://"
+        )
+    return open_storage(url) if create else await existing(url)
+
+
+async def existing(url: str) -> Kernel:
+    """Return the storage at this URL. Raise StorageMissing instead of creating it, as for a mistyped path."""
+    from keelbolt.kernel.urls import open_storage, pending_migrations
+
+    if any(migration.number == FIRST_MIGRATION for migration in await asyncio.to_thread(pending_migrations, url)):
+        raise StorageMissing("no storage exists at this URL; check the path, or create it with `keelbolt migrate URL`")
+    return open_storage(url)

@@ -9,22 +9,14 @@ import click
 from keelbolt import __version__
 from keelbolt.cli.agents import cancel, card, get, send, stream
 from keelbolt.cli.conformance import conformance
-from keelbolt.cli.data import data
+from keelbolt.cli.data import data, erase, export_command, import_command, sweep
 from keelbolt.cli.dead import dead
-from keelbolt.cli.erase import erase
-from keelbolt.cli.export import export_command, import_command
 from keelbolt.cli.failure import CommandFailure
-from keelbolt.cli.migrate import migrate
+from keelbolt.cli.modules import skills
 from keelbolt.cli.serve import serve
-from keelbolt.cli.skills import skills
 from keelbolt.cli.state import state
-from keelbolt.cli.state_data import views
-from keelbolt.cli.state_look import sessions, show, traces
-from keelbolt.cli.state_pauses import pauses
-from keelbolt.cli.storage import storage
-from keelbolt.cli.sweep import sweep
+from keelbolt.cli.storage import migrate, storage
 from keelbolt.cli.tasks import tasks
-from keelbolt.cli.transfer import backup, copy, restore
 from keelbolt.cli.turns import turns
 from keelbolt.cli.webhooks import webhooks
 from keelbolt.cli.worker import worker
@@ -66,11 +58,6 @@ def main() -> None:
     """
 
 
-storage.add_command(copy)
-storage.add_command(backup)
-storage.add_command(restore)
-for command in (sessions, traces, show, pauses, views):
-    state.add_command(command)
 main.add_command(storage)
 main.add_command(state)
 main.add_command(migrate)

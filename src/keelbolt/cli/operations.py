@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 
 import click
 
+from keelbolt.cli.loading import opened
 from keelbolt.cli.options import server_option, storage_option, token_option
-from keelbolt.cli.stores import opened
 from keelbolt.errors import KeelboltError, MethodNotFoundError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Operations:
         return _checked(await http.ask(method, base + path, headers=self._headers, body=content, seconds=SECONDS))
 
     async def _listen(self, method: str, path: str, body: Any) -> AsyncGenerator[Any, None]:
-        from keelbolt.client.sse import Parser
+        from keelbolt.client.http import Parser
 
         http, base = await self._http()
         parser, content = Parser(EVENT_BYTES), None if body is None else json.dumps(body).encode()
@@ -203,7 +203,7 @@ def _with_operations(command: Command, *, create: bool) -> Command:
 
 
 async def _over_http(server: str, stack: AsyncExitStack) -> tuple[Http, str]:
-    from keelbolt.client.address import check_url
+    from keelbolt.client.endpoints import check_url
     from keelbolt.client.http import Http
 
     try:

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
+import secrets
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +21,6 @@ from keelbolt.cli.failure import FAILED
 from keelbolt.cli.loading import load, load_worker
 from keelbolt.cli.options import policies_of
 from keelbolt.cli.output import echo
-from keelbolt.cli.pasted import curl, run_tag
 from keelbolt.cli.serve_options import DEFAULT_STORAGE, ServeCommand, check_together, serve_options
 from keelbolt.observability.logs import log_to_stderr
 
@@ -42,13 +49,11 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     """
     check_together(ctx)
     if given["reload"]:
-        from keelbolt.cli.reload import serve_and_reload
-
         arguments = sys.argv[1:]
         sys.exit(serve_and_reload([each for each in arguments if each != "--reload"]))
     log_to_stderr(as_json=given["log_format"] == "json", level=given["log_level"])
     if given["worker"] is None:
-        from keelbolt.cli.serve_modules import serve_modules
+        from keelbolt.cli.modules import serve_modules
 
         serve_modules(given)
     else:
@@ -190,3 +195,89 @@ def _tell(address: str, example: str, grpc_at: GrpcAddress | None, *, operators:
         "Messages with the same messageId create one task. Stop the agent with Ctrl-C.",
     )
     echo("\n".join(lines))
+
+
+# ----------------------------------------------------------------------------------------------------- example commands
+
+
+def run_tag() -> str:
+    """Return a random tag that makes the ids of pasted messages unique on this storage."""
+    return secrets.token_hex(3)
+
+
+AS_BEARER = '-H "Authorization: Bearer $TOKEN" '
+"""For agents that require a token; the user sets TOKEN."""
+
+
+def curl(address: str, method: str, message_id: str, part: dict[str, Any], option: str = "", **more: Any) -> str:
+    """Return a curl command that calls an agent over JSON-RPC; ``more`` are members of the message."""
+    message = {"messageId": message_id, "role": "ROLE_USER", "parts": [part], **more}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}})
+    quoted = body.replace("'", "'\\''")
+    return f"curl {option}{address}/ -H 'Content-Type: application/json' -H 'A2A-Version: 1.0' -d '{quoted}'"
+
+
+# --------------------------------------------------------------------------------------------------------------- reload
+
+
+LOOK_SECONDS = 0.5
+DRAIN_SECONDS = "1"  # then running tasks are released and continue in the new process
+SKIPPED = {"node_modules", "__pycache__", "venv", "site-packages"}
+
+Seen = dict[str, int]
+
+
+def serve_and_reload(arguments: list[str]) -> int:
+    """Serve with these arguments until SIGINT or SIGTERM; return the exit code."""
+    stopping = False
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        stopping = True
+        if number == signal.SIGTERM and child.poll() is None:  # a terminal sends SIGINT to the child too
+            child.terminate()
+
+    command = [sys.executable, "-m", "keelbolt", *arguments]
+    environment = {"KEELBOLT_DRAIN_SECONDS": DRAIN_SECONDS, **os.environ}
+    seen = look(Path.cwd())
+    child = subprocess.Popen(command, env=environment)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    echo(f"watching {len(seen)} Python files below {Path.cwd()}", err=True, dim=True)
+    failed = False
+    while not stopping:
+        time.sleep(LOOK_SECONDS)
+        if child.poll() is not None and not failed and not stopping:
+            failed = True
+            echo(f"the agent exited with code {child.returncode}; it restarts when a file changes", err=True, fg="red")
+        if (now := look(Path.cwd())) != seen and not stopping:
+            changed = ", ".join(sorted(Path(path).name for path, _ in now.items() ^ seen.items())[:3])
+            echo(f"{changed} changed; restarting", err=True, dim=True)
+            seen, failed = now, False
+            if child.poll() is None:
+                child.terminate()
+                child.wait()
+            child = subprocess.Popen(command, env=environment)
+    return child.wait()
+
+
+def look(folder: Path) -> Seen:
+    """Return the modification time of each Python file below the folder, without hidden folders and libraries."""
+    return dict(_files(str(folder)))
+
+
+def _files(folder: str) -> Iterator[tuple[str, int]]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name in SKIPPED:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(entry.path)
+        elif entry.name.endswith(".py"):
+            try:
+                yield entry.path, entry.stat().st_mtime_ns
+            except OSError:  # removed meanwhile
+                continue

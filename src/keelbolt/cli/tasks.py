@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from contextlib import closing, suppress
 from typing import Any
 
 import click
@@ -10,10 +12,7 @@ import click
 from keelbolt.cli.failure import REFUSED
 from keelbolt.cli.operations import Operations, operates, operates_or_creates
 from keelbolt.cli.options import STATES, whose, whose_or_all
-from keelbolt.cli.output import ago, as_json, coloured, echo, print_json, print_table
-from keelbolt.cli.show import show
-from keelbolt.cli.steer import fork, steer
-from keelbolt.cli.tail import tail
+from keelbolt.cli.output import ago, as_json, coloured, echo, echo_json, print_json, print_table, print_traceback
 from keelbolt.errors import TaskNotFoundError
 
 POLL_SECONDS = 0.2
@@ -30,12 +29,6 @@ def tasks() -> None:
     Example:
       keelbolt tasks list --storage sqlite:///agent.db --state working
     """
-
-
-tasks.add_command(show)
-tasks.add_command(tail)
-tasks.add_command(steer)
-tasks.add_command(fork)
 
 
 @tasks.command("list")
@@ -233,3 +226,224 @@ def _print_task(task: dict[str, Any], *, json_output: bool) -> None:
     for holder in (*task.get("artifacts", []), task["status"].get("message", {})):
         if words := "".join(part.get("text", "") for part in holder.get("parts", [])):
             echo(words)
+
+
+# ----------------------------------------------------------------------------------------------------------------- show
+
+
+@tasks.command()
+@click.argument("task")
+@operates
+@whose
+@as_json
+def show(api: Operations, task: str, *, owner: str, tenant: str, json_output: bool) -> None:
+    """Show a task: its state, the process of each attempt, its steps, steering and artifacts.
+
+    A step that started without a recorded end is IN DOUBT: it may have taken effect. An exception of the worker is
+    shown with its traceback; the task's caller sees only that the agent failed.
+
+    \b
+    Example:
+      keelbolt tasks show 0198c2f4-7d6b-7000-8000-0123456789ab --storage sqlite:///agent.db
+    """
+    found = api.get("tasks", task, owner=owner, tenant=tenant, report=True)
+    if json_output:
+        print_json(found)
+    else:
+        _print_report(found)
+
+
+def _print_report(found: dict[str, Any]) -> None:
+    task, report = found["task"], found["report"]
+    status = task["status"]
+    said = [part["text"] for part in status.get("message", {}).get("parts", []) if "text" in part]
+    state = status["state"].removeprefix("TASK_STATE_").lower()
+    trimmed = f", trimmed up to {found['floor']:,}" if found["floor"] else ""
+    rows = [
+        ["task", task["id"]],
+        ["context", task["contextId"]],
+        ["owner", found["partition"]],
+        ["state", f"{state} since {status['timestamp']}"],
+        *([["message", " ".join(said)[:500]]] if said else []),
+        ["created", found["created"]],
+        ["log", f"{found['version']:,} entries{trimmed}"],
+        ["work", _work(found["work"])],
+    ]
+    for name, value in rows:
+        echo(f"{name:<9}{value}")
+    for step in report["steps"]:
+        if step["inDoubt"]:
+            text = f"IN DOUBT: the step {step['step']!r} of turn {step['turn']} started, and its end is not recorded"
+            echo(f"\n{text}; it may have taken effect", fg="red", bold=True)
+    for error in report["errors"]:
+        place = f"attempt {error['attempt']} of turn {error['turn']}"
+        echo(f"\n{place} failed: {error['type']}: {error['message']}", fg="red")
+        print_traceback(error["traceback"])
+    echo()
+    _print_items(report["attempts"], {"turn": "turn", "attempt": "attempt", "worker": "process", "at": "started"})
+    steps = [{**step, "state": "IN DOUBT" if step["inDoubt"] else step["state"]} for step in report["steps"]]
+    _print_items(steps, {"turn": "turn", "step": "step", "state": "state"})
+    _print_items(report["steering"], {"kind": "steering", "source": "source", "reason": "reason", "at": "at"})
+    artifacts = [{**each, "sealed": "" if each["sealed"] else "open"} for each in report["artifacts"]]
+    _print_items(
+        artifacts, {"artifactId": "artifact", "name": "name", "chunks": ">chunks", "turn": "turn", "sealed": ""}
+    )
+
+
+def _print_items(items: list[dict[str, Any]], columns: dict[str, str]) -> None:
+    if items:
+        print_table(list(columns.values()), [[str(item[name]) for name in columns] for item in items])
+
+
+def _work(work: dict[str, Any] | None) -> str:
+    if work is None:
+        return "none"
+    if work["state"] == "dead":
+        return f"dead after {work['attempt']} attempt(s): {work['reason']}"
+    if work["holder"] is not None:
+        return f"attempt {work['attempt']}, held by {work['holder']}"
+    ready = f", ready in {work['readyIn']:.1f} s" if work["readyIn"] > 0 else ""
+    return f"waiting for a worker{ready}"
+
+
+# ----------------------------------------------------------------------------------------------------------------- tail
+
+
+WIDTH = 200  # characters per line of text
+
+
+@tasks.command()
+@click.argument("task")
+@operates
+@whose
+@click.option("--after", type=click.IntRange(0), metavar="SEQ", help="Start after this entry; 0: from the beginning.")
+@click.option("--json", "json_output", is_flag=True, help="Print a JSON object per line.")
+def tail(api: Operations, task: str, *, owner: str, tenant: str, after: int | None, json_output: bool) -> None:
+    """Follow a task, until it ends or Ctrl-C.
+
+    Starts with the current state of the task, or with --after at that entry of its log. If retention has removed that
+    entry, a line reports the gap, with the current state of the task.
+
+    \b
+    Example:
+      keelbolt tasks tail 0198c2f4-7d6b-7000-8000-0123456789ab --storage sqlite:///agent.db --after 0
+    """
+    followed = api.events("GET", "tasks", task, "events", owner=owner, tenant=tenant, after=after)
+    with suppress(KeyboardInterrupt), closing(followed):
+        for event in followed:
+            if json_output:
+                echo_json(json.dumps(event, ensure_ascii=False))
+                continue
+            echo(_event_line(event))
+            if event.get("kind") == "error" and "traceback" in event["data"]:
+                print_traceback(event["data"]["traceback"])
+
+
+def _event_line(event: dict[str, Any]) -> str:
+    if "snapshot" in event:
+        status = event["snapshot"]["status"]
+        words = "gap: older entries were removed; the task is" if event["gap"] else "the task is"
+        return f"{event['seq']:>6}  {words} {_status_text(status)}  {_parts_text(status.get('message', {}))}".rstrip()
+    return f"{event['seq']:>6}  {event['at']}  {event['kind']:<8}  {_event_text(event['kind'], event['data'])}".rstrip()
+
+
+def _event_text(kind: str, data: dict[str, Any]) -> str:
+    match kind:
+        case "message":
+            return _parts_text(data)
+        case "status" | "said":
+            return f"{_status_text(data['status'])}  {_parts_text(data['status'].get('message', {}))}"
+        case "artifact":
+            return f"{data['artifact']['artifactId']}  {_parts_text(data['artifact'])}"
+        case "error":
+            return _short(f"{data.get('type', 'error')}: {data.get('message', 'shown to operators')}")
+        case _:
+            return _short(json.dumps(data, ensure_ascii=False))
+
+
+def _status_text(status: dict[str, Any]) -> str:
+    state: str = status["state"]
+    return state.removeprefix("TASK_STATE_").lower()
+
+
+def _parts_text(holder: dict[str, Any]) -> str:
+    return _short(" ".join(part.get("text") or f"[{next(iter(part), '')}]" for part in holder.get("parts", [])))
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+
+
+# ---------------------------------------------------------------------------------------------------------------- steer
+
+
+STEERING = ("inject", "redirect", "pause", "resume", "prioritise")
+
+
+@tasks.command()
+@click.argument("task")
+@click.argument("kind", type=click.Choice(STEERING))
+@operates
+@whose
+@click.option("--payload", metavar="JSON", help="The payload for the worker: a JSON object.")
+@click.option("--reason", default="", help="The reason, stored in the task's log.")
+@as_json
+def steer(
+    api: Operations,
+    task: str,
+    kind: str,
+    *,
+    owner: str,
+    tenant: str,
+    payload: str | None,
+    reason: str,
+    json_output: bool,
+) -> None:
+    """Send steering to a running task: its worker reads it from ctx.inbox, and the task's log stores it.
+
+    KIND is inject, redirect, pause, resume or prioritise.
+
+    \b
+    Example:
+      keelbolt tasks steer 0198c2f4-7d6b-7000-8000-0123456789ab inject --payload '{"note": "hurry"}' \\
+        --storage sqlite:///agent.db
+    """
+    body = {"kind": kind, "reason": reason, "payload": _payload(payload)}
+    found = api.post("tasks", task, "steer", owner=owner, tenant=tenant, body=body)
+    if json_output:
+        print_json(found)
+    else:
+        echo(f"task {task} is steered: {kind}")
+
+
+def _payload(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if text is not None else {}
+    except ValueError:
+        raise click.UsageError("--payload must be JSON") from None
+    if not isinstance(found, dict):
+        raise click.UsageError("--payload must be a JSON object")
+    return found
+
+
+@tasks.command()
+@click.argument("task")
+@operates
+@whose
+@click.option("--seq", type=click.IntRange(1), required=True, help="The last entry of the log to include.")
+@as_json
+def fork(api: Operations, task: str, *, owner: str, tenant: str, seq: int, json_output: bool) -> None:
+    """Create a new task from a task's log up to an entry; the old task does not change.
+
+    The new task gets the user's last message up to that entry. `keelbolt tasks tail TASK --after 0` shows the log.
+
+    \b
+    Example:
+      keelbolt tasks fork 0198c2f4-7d6b-7000-8000-0123456789ab --seq 7 --storage sqlite:///agent.db
+    """
+    found = api.post("tasks", task, "fork", owner=owner, tenant=tenant, body={"seq": seq})
+    if json_output:
+        print_json(found)
+    else:
+        echo(f"forked as task {found['taskId']}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keelbolt.cli.loading import load_worker
+from keelbolt.cli.loading import load_worker, opened
 from keelbolt.cli.options import (
     log_format_options,
     log_level_options,
@@ -19,7 +19,6 @@ from keelbolt.cli.options import (
     task_options,
     variable_of,
 )
-from keelbolt.cli.stores import opened
 from keelbolt.observability.logs import log_to_stderr
 
 if TYPE_CHECKING:

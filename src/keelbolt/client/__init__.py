@@ -10,11 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from keelbolt.client.backoff import Reconnect
     from keelbolt.client.card_fetcher import AgentCardFetcher
     from keelbolt.client.client import A2AClient
-    from keelbolt.client.events import Event, text_of
-    from keelbolt.client.pages import TaskList
+    from keelbolt.client.events import Event, TaskList, text_of
+    from keelbolt.client.streams import Reconnect
     from keelbolt.client.sync import SyncA2AClient
     from keelbolt.errors import (
         A2AClientError,
@@ -75,9 +74,9 @@ _HOMES = {
     "AgentCardFetcher": "keelbolt.client.card_fetcher",
     "Event": "keelbolt.client.events",
     "PushConfig": "keelbolt.protocol.requests",
-    "Reconnect": "keelbolt.client.backoff",
+    "Reconnect": "keelbolt.client.streams",
     "SyncA2AClient": "keelbolt.client.sync",
-    "TaskList": "keelbolt.client.pages",
+    "TaskList": "keelbolt.client.events",
     "TaskPage": "keelbolt.protocol.requests",
     "text_of": "keelbolt.client.events",
 }

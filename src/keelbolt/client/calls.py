@@ -8,11 +8,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from keelbolt.client.address import origin_of
-from keelbolt.client.backoff import Backoff
 from keelbolt.client.card_fetcher import AgentCardFetcher
-from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, AgentEndpoint, endpoints, offered
+from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, AgentEndpoint, endpoints, offered, origin_of
 from keelbolt.client.failures import from_status
+from keelbolt.client.streams import Backoff
 from keelbolt.client.transport import ClientTransport, Options, StreamFrame
 from keelbolt.errors import (
     A2AConnectionError,

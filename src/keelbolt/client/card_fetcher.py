@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from keelbolt.client.address import card_urls, check_url, origin_of
+from keelbolt.client.endpoints import card_urls, check_url, origin_of
 from keelbolt.errors import A2AClientError, A2AConnectionError, A2ADiscoveryError, A2AServerError, CardSignatureError
 
 if TYPE_CHECKING:

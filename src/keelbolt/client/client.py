@@ -12,16 +12,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import urljoin
 
-from keelbolt.client.address import check_url
-from keelbolt.client.backoff import Backoff, Reconnect
 from keelbolt.client.calls import AgentCalls, origins_of
 from keelbolt.client.card_fetcher import AgentCardFetcher, Keys
 from keelbolt.client.credentials import AuthLike, Credentials
-from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, AgentEndpoint
-from keelbolt.client.events import Event
+from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, AgentEndpoint, check_url
+from keelbolt.client.events import Event, TaskList
 from keelbolt.client.messages import Said, message_of, new_id, send_request
-from keelbolt.client.pages import TaskList
-from keelbolt.client.streams import REFUSED, TaskStream
+from keelbolt.client.streams import REFUSED, Backoff, Reconnect, TaskStream
 from keelbolt.client.transport import Options, StreamFrame, StreamHints
 from keelbolt.errors import A2AConnectionError, BusyError, KeelboltError
 from keelbolt.protocol.operations import Operation

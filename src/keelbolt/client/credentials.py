@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    import httpx2
+import httpx2
 
 TokenSource: TypeAlias = Callable[[], str | Awaitable[str]]
-AuthLike: TypeAlias = "str | TokenSource | httpx2.Auth"
+AuthLike: TypeAlias = str | TokenSource | httpx2.Auth
 
 
 class Credentials:

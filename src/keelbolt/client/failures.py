@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keelbolt import errors
-from keelbolt.client.address import place_of
+from keelbolt.client.endpoints import place_of
 from keelbolt.errors import A2AConnectionError, A2AResponseError, A2AServerError, FieldViolation, KeelboltError
 from keelbolt.protocol.errors import TABLE
 from keelbolt.protocol.types import Json

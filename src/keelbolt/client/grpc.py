@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-from keelbolt.client.address import place_of
-from keelbolt.client.endpoints import AgentEndpoint
+from keelbolt.client.endpoints import AgentEndpoint, place_of
 from keelbolt.client.failures import from_grpc
 from keelbolt.client.http import Http
 from keelbolt.client.transport import Options, StreamFrame, decode_answer, request_headers, task_id_of, understood
@@ -23,7 +22,7 @@ from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.protobuf.extra import load
 from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
 from keelbolt.protocol.protobuf.numbers import number_of
-from keelbolt.protocol.protobuf.official import DecodeError, error_details_pb2, status_pb2
+from keelbolt.protocol.protobuf.shapes import DecodeError, error_details_pb2, status_pb2
 from keelbolt.protocol.requests import (
     CreatePushConfigRequest,
     DeletePushConfigRequest,

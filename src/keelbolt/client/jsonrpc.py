@@ -9,8 +9,7 @@ from typing import Any
 
 from keelbolt.client.endpoints import AgentEndpoint
 from keelbolt.client.failures import from_jsonrpc, from_status
-from keelbolt.client.http import Http, Reply, read_json
-from keelbolt.client.sse import Parser
+from keelbolt.client.http import Http, Parser, Reply, read_json
 from keelbolt.client.transport import (
     Options,
     StreamFrame,

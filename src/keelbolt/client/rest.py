@@ -16,8 +16,7 @@ from pydantic_core import to_json
 
 from keelbolt.client.endpoints import AgentEndpoint
 from keelbolt.client.failures import from_rest, from_status
-from keelbolt.client.http import Http, Reply, read_json
-from keelbolt.client.sse import Parser
+from keelbolt.client.http import Http, Parser, Reply, read_json
 from keelbolt.client.transport import Options, StreamFrame, decode_answer, request_headers, task_id_of, understood
 from keelbolt.errors import A2AResponseError, InvalidParamsError, InvalidRequestError, KeelboltError
 from keelbolt.protocol import v03, v03_proto, v1

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from keelbolt.conformance.expect import broken
-from keelbolt.conformance.subject import ConformancePlace
+from keelbolt.conformance.suite import ConformancePlace
 from keelbolt.errors import InvalidValue
 
 CHILD_SECONDS = 45.0

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from keelbolt.conformance import kernel, state_store, task_storage, turn_callbacks
-from keelbolt.conformance.subject import ConformanceSubject, P
-from keelbolt.conformance.suite import Law, Suite
+from keelbolt.conformance.suite import ConformanceSubject, Law, P, Suite
 
 
 def _laws(suite: Suite[P, Any], given: ConformanceSubject[P] | Callable[..., Any]) -> Callable[[Law[P]], None]:

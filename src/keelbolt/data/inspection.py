@@ -26,6 +26,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+from keelbolt.data.display import LARGE_BYTES, log_page, plain, plain_body, when
 from keelbolt.data.families import (
     EVERYTHING,
     IMPORTS,
@@ -41,8 +42,6 @@ from keelbolt.data.families import (
     import_key,
     locations,
 )
-from keelbolt.data.pages import log_page
-from keelbolt.data.shown import LARGE_BYTES, plain, plain_body, when
 from keelbolt.errors import BadCursor, InvalidValue, SubjectNotFound
 from keelbolt.kernel import Entry, Kernel, Page, Query, Record, Scope
 

@@ -188,14 +188,8 @@ The docstring of a class is its default message. ``retryable`` says whether the 
 
 from __future__ import annotations
 
-from keelbolt.errors.apcore import *
-from keelbolt.errors.auth import *
-from keelbolt.errors.base import *
-from keelbolt.errors.client import *
-from keelbolt.errors.data import *
-from keelbolt.errors.frameworks import *
 from keelbolt.errors.protocol import *
-from keelbolt.errors.skills import *
+from keelbolt.errors.root import *
 from keelbolt.errors.state import *
 from keelbolt.errors.storage import *
 from keelbolt.errors.tasks import *

@@ -1,10 +1,10 @@
-"""What the kernel and its engines refuse."""
+"""Errors of the kernel, of its engines, and of erasing, exporting and importing stored data."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from keelbolt.errors.base import KeelboltError
+from keelbolt.errors.root import KeelboltError
 
 Reason = Literal["version", "absent", "present", "field", "head", "fence", "held", "blob"]
 
@@ -233,3 +233,46 @@ class StorageBroken(StorageUnavailable):
 
 class CommitInDoubt(StorageBroken):
     """The disk failed during this commit, which may or may not be stored. Open the storage again and read the data."""
+
+
+class CheckpointConflict(StorageError):
+    """Another run has written to this LangGraph thread meanwhile; the checkpoint was not saved.
+
+    ``parent`` is the checkpoint on which the refused one was built, ``head`` the last checkpoint of the thread.
+    """
+
+    def __init__(self, thread: str, namespace: str, *, parent: str | None, head: str | None, why: str) -> None:
+        self.thread = thread
+        self.namespace = namespace
+        self.parent = parent
+        self.head = head
+        where = f"thread {thread!r}" + (f", namespace {namespace!r}" if namespace else "")
+        super().__init__(
+            f"{where}: a checkpoint built on {parent or 'an empty thread'} was not saved, because {why} (its last "
+            f'checkpoint is {head or "none"}). Run the graph again, or allow branches with on_conflict="fork"'
+        )
+
+
+# ----------------------------------------------------------------------------------------------------------------- data
+
+
+class DataError(KeelboltError):
+    """Data could not be erased, exported or imported."""
+
+
+class SubjectNotFound(DataError, LookupError):
+    """No data is stored for this subject."""
+
+
+class SubjectExists(DataError):
+    """A subject of the export is already stored with other content, which was not changed."""
+
+
+class BadExport(DataError, ValueError):
+    """The file is not an export, is damaged or truncated, or has a newer format."""
+
+
+class SubjectInUse(DataError):
+    """A worker or a process uses this subject; nothing was erased. Try again later, or erase it without if_idle."""
+
+    retryable = True

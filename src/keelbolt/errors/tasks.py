@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.errors.base import KeelboltError
+from keelbolt.errors.root import KeelboltError
 from keelbolt.errors.storage import StorageError
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from keelbolt.errors.base import KeelboltError
+from keelbolt.errors.root import KeelboltError
 
 
 class TurnError(KeelboltError):

@@ -10,8 +10,7 @@ from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 from google.adk.cli.service_registry import ServiceRegistry, get_service_registry
 
 from keelbolt.a2a_sdk.families import FAMILIES as SDK_FAMILIES
-from keelbolt.a2a_sdk.scope import ScopeResolver, whose
-from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
+from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore, ScopeResolver, owner_partition
 from keelbolt.google_adk.artifacts import KeelboltArtifactService
 from keelbolt.google_adk.memory import KeelboltMemoryService
 from keelbolt.google_adk.sessions import KeelboltSessionService
@@ -82,4 +81,6 @@ class LazyTaskStore(PlainTaskStore):
 
 
 def _on(kernel: Kernel) -> KeelboltPlainTaskStore:
-    return KeelboltPlainTaskStore(KeelboltTaskStore(stored_tasks.StoredTasks(kernel), ScopeResolver(kernel, whose)))
+    return KeelboltPlainTaskStore(
+        KeelboltTaskStore(stored_tasks.StoredTasks(kernel), ScopeResolver(kernel, owner_partition))
+    )

@@ -6,26 +6,26 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 from pydantic_core import from_json, to_json
+from starlette.types import Scope
 
 from keelbolt.errors import StoppingError
 from keelbolt.grpc.library import grpc
-from keelbolt.grpc.metadata import pairs, query_of, scope_of
 from keelbolt.protocol.card import card_v03_proto
 from keelbolt.protocol.errors import DOMAIN, WireFailure
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.protobuf.methods import Method
 from keelbolt.protocol.protobuf.numbers import numbered
-from keelbolt.protocol.protobuf.official import error_details_pb2, status_pb2
+from keelbolt.protocol.protobuf.shapes import error_details_pb2, status_pb2
 from keelbolt.protocol.requests import Request
 from keelbolt.protocol.types import PAUSED, TERMINAL
 from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.caller import Caller
-from keelbolt.server.dispatch import Dispatcher
-from keelbolt.server.failures import explain, failure_headers
+from keelbolt.server.dispatch import Dispatcher, explain, failure_headers
 from keelbolt.server.gate import RequestGuard, echoed, issuing, shown_secrets
-from keelbolt.server.http import parsed
+from keelbolt.server.http import header, parsed
 from keelbolt.server.sse import Streams
 
 Unary = Callable[[bytes, Any], Awaitable[bytes]]
@@ -181,3 +181,43 @@ def details(failure: WireFailure, code: int, message: str) -> bytes:
         status.details.add().Pack(request)
     data: bytes = status.SerializeToString()
     return data
+
+
+# ------------------------------------------------------------------------------------------------------------- metadata
+
+
+AFTER_SEQ = b"after-seq"
+
+
+def scope_of(path: str, metadata: Any, peer: str = "") -> Scope:
+    """Return the ASGI scope for the gate. Binary metadata (``-bin``) is not used, but counts towards the size."""
+    headers = [
+        (name.encode("latin-1"), value if isinstance(value, bytes) else value.encode("utf-8"))
+        for name, value in metadata or ()
+    ]
+    client = _client(peer)
+    return {"type": "http", "path": path, "query_string": b"", "headers": headers, "client": client}
+
+
+def _client(peer: str) -> tuple[str, int] | None:
+    """Return the address and port of a gRPC peer: ipv4:192.0.2.1:50051, ipv6:%5B2001:db8::1%5D:50051."""
+    kind, _, rest = unquote(peer).partition(":")
+    address, _, port = rest.rpartition(":")
+    if kind not in ("ipv4", "ipv6") or not port.isdecimal():
+        return None
+    return address.strip("[]"), int(port)
+
+
+def query_of(scope: Scope) -> dict[str, str]:
+    """Return the query parameter afterSeq, taken from the metadata ``after-seq``."""
+    after = header(scope, AFTER_SEQ)
+    return {} if after is None else {"afterSeq": after}
+
+
+def pairs(headers: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[str, str], ...]:
+    """Return response headers as metadata, whose values are plain ASCII."""
+    return tuple((name.decode("ascii"), _plain(value)) for name, value in headers)
+
+
+def _plain(value: bytes) -> str:
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in value.decode("latin-1"))

@@ -1,7 +1,6 @@
 """Code shared by all engines: guards, input checks, cursors, tails and blobs in chunks.
 
-An engine subclasses `BaseKernel` and implements the methods whose names begin with an underscore; they are called with
-checked arguments, in the right loop and process, while the storage is open.
+An engine subclasses `BaseKernel` and implements the abstract methods of `EngineMethods`.
 """
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import warnings
-from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
 
 from keelbolt.errors import (
     BadCursor,
@@ -21,29 +18,26 @@ from keelbolt.errors import (
     InvalidValue,
     KeelboltError,
     LogTrimmed,
-    NotTransferable,
     StorageClosed,
     WrongLoop,
 )
-from keelbolt.kernel.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource
+from keelbolt.kernel.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource, StagedReader, stage
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import (
     LEASE_SECONDS,
     Durability,
     Health,
-    Kernel,
     Problem,
     Stats,
     Swept,
     WorkCounts,
 )
-from keelbolt.kernel.cursors import PageCursor, read_cursor, write_cursor
-from keelbolt.kernel.declared import CheckedCollection, Declarations
+from keelbolt.kernel.declarations import CheckedCollection, Declarations
+from keelbolt.kernel.engine_methods import EngineMethods
 from keelbolt.kernel.hints import Board, LogTopic, QueueTopic, Topic, Watch
-from keelbolt.kernel.keys import encode
+from keelbolt.kernel.keys import PageCursor, encode, read_cursor, write_cursor
 from keelbolt.kernel.logs import PAGE_BYTES, Entry, LogPage, LogState
-from keelbolt.kernel.meter import Meter
 from keelbolt.kernel.records import Collection, Count, Page, Query, Record
 from keelbolt.kernel.requests import (
     check_count,
@@ -55,9 +49,9 @@ from keelbolt.kernel.requests import (
     check_worker,
     checked_operations,
 )
-from keelbolt.kernel.staging import StagedReader, stage
 from keelbolt.kernel.transfer.ports import Transfer
 from keelbolt.kernel.work import Claim, WorkItem, WorkPage, WorkState
+from keelbolt.observability.metrics import Meter
 
 MAX_PAGE = 10_000
 TAIL_POLL_SECONDS = 5.0  # a second fallback behind the engine's own safety poll
@@ -73,10 +67,8 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class BaseKernel(Kernel):
+class BaseKernel(EngineMethods):
     """Base class of the engines."""
-
-    engine: str
 
     def __init__(
         self, *, durability: Durability = "durable", declare: Iterable[Collection] = (), clock: Clock | None = None
@@ -384,143 +376,12 @@ class BaseKernel(Kernel):
             raise InvalidValue(f"watch a LogTopic or a QueueTopic, not {type(topic).__name__}")
         return Watch(self.board, topic, then)
 
-    # ------------------------------------------------------------------------------ methods that an engine implements
-
-    @abstractmethod
-    async def _open(self) -> None: ...
-
-    @abstractmethod
-    async def _close(self) -> None: ...
-
-    @abstractmethod
-    async def _declare(self, shape: CheckedCollection) -> None: ...
-
-    @abstractmethod
-    async def _flush(self) -> None: ...
-
-    @abstractmethod
-    async def _health(self) -> tuple[bool, bool, str]: ...
-
-    @abstractmethod
-    async def _stats(self) -> Stats: ...
-
-    @abstractmethod
-    def _check(self) -> AsyncIterator[Problem]: ...
-
-    @abstractmethod
-    async def _sweep(self, limit: int) -> Swept: ...
-
-    @abstractmethod
-    async def _partitions(self, after: str, limit: int) -> Sequence[str]: ...
-
-    @abstractmethod
-    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
-        """Put the commit into the order now; the future completes when it is committed or refused."""
-
-    @abstractmethod
-    async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]: ...
-
-    def _bound(self, shape: CheckedCollection, index: int, bound: bytes) -> bytes:  # noqa: ARG002
-        """Convert a bound of a range to this engine's format of entries. The default is the encoding itself."""
-        return bound
-
-    @abstractmethod
-    async def _scan(
-        self,
-        partition: str,
-        shape: CheckedCollection,
-        index: int,
-        low: bytes,
-        high: bytes,
-        *,
-        newest_first: bool,
-        limit: int,
-    ) -> list[tuple[bytes, Record]]:
-        """Return the live records with low ≤ index entry < high, in the order of the entries or reversed."""
-
-    @abstractmethod
-    async def _count(
-        self, partition: str, shape: CheckedCollection, index: int, low: bytes, high: bytes, cap: int
-    ) -> int: ...
-
-    @abstractmethod
-    async def _counter(self, partition: str, shape: CheckedCollection, counter: int, group: bytes) -> int: ...
-
-    @abstractmethod
-    async def _read_log(
-        self,
-        partition: str,
-        log: str,
-        stream: str,
-        after: int,
-        before: int | None,
-        *,
-        limit: int,
-        max_bytes: int,
-        backward: bool,
-    ) -> LogPage: ...
-
-    @abstractmethod
-    async def _log_state(self, partition: str, log: str, stream: str) -> LogState: ...
-
-    @abstractmethod
-    async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None: ...
-
-    @abstractmethod
-    async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]: ...
-
-    @abstractmethod
-    async def _heartbeat(self, worker: str, lease_seconds: float) -> None: ...
-
-    @abstractmethod
-    async def _retire(self, worker: str) -> int: ...
-
-    @abstractmethod
-    async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None: ...
-
-    @abstractmethod
-    async def _list_work(
-        self, partition: str, queue: str, state: WorkState, after: str, limit: int
-    ) -> Sequence[WorkItem]: ...
-
-    @abstractmethod
-    async def _count_work(self, queues: Sequence[str]) -> WorkCounts: ...
-
-    @abstractmethod
-    async def _stage(self, partition: str, keep_seconds: float) -> int:
-        """Begin an upload and return its number."""
-
-    @abstractmethod
-    async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None: ...
-
-    @abstractmethod
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
-        """Name the upload by its digest. A blob that the partition already has is kept, with a longer grace."""
-
-    @abstractmethod
-    async def _stage_undo(self, partition: str, upload: int) -> None: ...
-
-    @abstractmethod
-    async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
-        """Return (upload number, size), or None."""
-
-    @abstractmethod
-    async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
-        """Return (data, SHA-256), or None."""
-
     # ----------------------------------------------------------------------------------------------------- copies
 
     def transfer(self) -> Transfer:
         """Return the access to the whole store for copies and backups. Raise NotTransferable if the engine has none."""
         self._guard()
         return self._transfer()
-
-    async def restore_native(self, file: Path, tell: Callable[[int, int], None]) -> bool:  # noqa: ARG002
-        """Restore a backup in the engine's own format, before opening. Return False if there is no such format."""
-        return False
-
-    def _transfer(self) -> Transfer:
-        raise NotTransferable(f"the engine {self.engine!r} can't be copied: it offers no way to read a whole store")
 
 
 def _families(declare: Iterable[Collection]) -> tuple[Collection, ...]:

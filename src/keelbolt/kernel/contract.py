@@ -49,10 +49,10 @@ from keelbolt.kernel.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource, 
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.hints import Topic, Watch
 from keelbolt.kernel.logs import PAGE_BYTES, Entry, LogPage, LogState
-from keelbolt.kernel.meter import Meter
 from keelbolt.kernel.records import Collection, Count, Page, Query, Record
 from keelbolt.kernel.scope import Scope
 from keelbolt.kernel.work import Claim, WorkItem, WorkPage, WorkState
+from keelbolt.observability.metrics import Meter
 
 Durability = Literal["durable", "relaxed"]
 

@@ -18,8 +18,8 @@ from keelbolt.errors import BadBackup, NotTransferable
 from keelbolt.kernel.base_kernel import BaseKernel
 from keelbolt.kernel.contract import Kernel
 from keelbolt.kernel.ids import new_id
-from keelbolt.kernel.sqlite.backup import is_sqlite, open_backup
 from keelbolt.kernel.sqlite.export import FileSource
+from keelbolt.kernel.sqlite.transfer import is_sqlite, open_backup
 from keelbolt.kernel.transfer.backup import is_portable, new_file, read_backup, write_backup
 from keelbolt.kernel.transfer.copy import (
     Copied,
@@ -33,8 +33,8 @@ from keelbolt.kernel.transfer.copy import (
     say_nothing,
     verify,
 )
-from keelbolt.kernel.transfer.digests import RowDigests
 from keelbolt.kernel.transfer.ports import Source, Transfer
+from keelbolt.kernel.transfer.rows import RowDigests
 from keelbolt.kernel.urls import open_storage
 
 __all__ = ["Copied", "CopyProgress", "Tell", "backup_storage", "copy_storage", "restore_storage"]

@@ -1,17 +1,21 @@
 """The order-preserving encoding of all engines: encoded tuples compare as bytes in the order of their values.
 
 Values are None < False < True < int < float < str; a field has one declared type, so only None mixes with it. An index
-entry is the encoded (partition, equal fields…, order field, key); a query is a range of such bytes and a cursor is the
-last entry that was returned.
+entry is the encoded (partition, equal fields…, order field, key); a query is a range of such bytes. A page cursor is
+the last index entry that was returned, bound to its query and to the time of the first page.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
+from keelbolt.errors import BadCursor
 from keelbolt.kernel.records import Scalar
 
 LONG_BYTES = 200  # strings are ordered by this many bytes; longer ones also differ by their hash
@@ -54,3 +58,38 @@ def encode_text(text: str) -> bytes:
     if b"\0" in raw:
         raw = raw.replace(b"\0", b"\0\xff")
     return b"\x20" + raw + b"\0"
+
+
+# --------------------------------------------------------------------------------------------------------- page cursors
+
+
+_PRINT_BYTES = 8
+_TIME_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PageCursor:
+    """Where a page ended, and when the first page of the query was read (microseconds since 1970)."""
+
+    last: bytes
+    started_at: int
+
+
+def write_cursor(cursor: PageCursor, *query: str | int | float | bool | None) -> str:
+    place = cursor.started_at.to_bytes(_TIME_BYTES) + cursor.last
+    return base64.urlsafe_b64encode(_fingerprint(query, place) + place).rstrip(b"=").decode()
+
+
+def read_cursor(text: str, *query: str | int | float | bool | None) -> PageCursor:
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise BadCursor from None
+    fingerprint, place = raw[:_PRINT_BYTES], raw[_PRINT_BYTES:]
+    if fingerprint != _fingerprint(query, place):
+        raise BadCursor
+    return PageCursor(place[_TIME_BYTES:], int.from_bytes(place[:_TIME_BYTES]))
+
+
+def _fingerprint(query: tuple[str | int | float | bool | None, ...], place: bytes) -> bytes:
+    return hashlib.sha256(encode(query) + place).digest()[:_PRINT_BYTES]

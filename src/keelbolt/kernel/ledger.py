@@ -1,24 +1,27 @@
 """The state in which an engine decides commits: the current state of every key that they touch, and the changes.
 
-An engine loads the keys, calls `judge` for each commit in call order, and then saves the difference between
-``changed_*`` (the state before the batch) and the ledger (the state after it). A key that several commits of a batch
-write is saved once.
+An engine loads the keys that `wanted_by` returns, calls `judge` for each commit in call order, and then saves the
+difference between ``changed_*`` (the state before the batch) and the ledger (the state after it). A key that several
+commits of a batch write is saved once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.blobs import Attach, Detach
+from keelbolt.kernel.commits import Operation
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.hints import Topic
-from keelbolt.kernel.records import Fields
+from keelbolt.kernel.logs import Append, Drop, Head, Start, Trim
+from keelbolt.kernel.records import Fields, Take
 from keelbolt.kernel.scope import Scope
-from keelbolt.kernel.work import Claim, WorkItem, WorkState
+from keelbolt.kernel.work import Bury, Claim, Complete, Enqueue, Fence, Release, Remove, Retry, WorkItem, WorkState
 
 Key = tuple[str, str, str]  # partition, family, name
 
@@ -197,3 +200,61 @@ def work_counts(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[WorkStat
         states = counts.setdefault(queue, {"waiting": 0, "held": 0, "dead": 0})
         states[_SEEN[stored]] += count
     return counts
+
+
+# ---------------------------------------------------------------------------------------------------------- needed keys
+
+
+_LOGS = frozenset((Append, Start, Trim, Drop, Head))
+_WORK = frozenset((Enqueue, Complete, Release, Retry, Bury, Remove, Fence))
+_BLOBS = frozenset((Attach, Detach))
+
+
+@dataclass(slots=True)
+class NeededKeys:
+    """Each key once, in the order of the operations; ``takes`` are records whose bodies are needed too."""
+
+    records: dict[Key, None] = field(default_factory=dict)
+    takes: dict[Key, None] = field(default_factory=dict)
+    streams: dict[Key, None] = field(default_factory=dict)
+    work: dict[Key, None] = field(default_factory=dict)
+    blobs: dict[tuple[str, str], None] = field(default_factory=dict)
+    appends: list[tuple[Key, Append]] = field(default_factory=list)
+
+    def dedupes(self, ledger: Ledger) -> dict[tuple[int, str], None]:
+        """Return (stream id, dedupe key) of the entries to append to existing streams. Load the streams first."""
+        return {
+            (stream.id, draft.dedupe): None
+            for key, append in self.appends
+            if (stream := ledger.streams[key]) is not None
+            for draft in append.entries
+            if draft.dedupe is not None
+        }
+
+
+def wanted_by(commits: Iterable[tuple[str, Sequence[Operation]]], ledger: Ledger) -> NeededKeys:
+    """Return the keys that these commits touch and the ledger does not have.
+
+    Work items and blobs are always loaded, because others change them.
+    """
+    wanted = NeededKeys()
+    for partition, operations in commits:
+        for operation in operations:
+            kind = type(operation)
+            if kind in _LOGS:
+                key = (partition, operation.log, operation.stream)  # type: ignore[union-attr]
+                if key not in ledger.streams:
+                    wanted.streams[key] = None
+                if kind is Append and any(draft.dedupe is not None for draft in operation.entries):  # type: ignore[union-attr]
+                    wanted.appends.append((key, operation))  # type: ignore[arg-type]
+            elif kind in _WORK:
+                wanted.work[partition, operation.queue, operation.key] = None  # type: ignore[union-attr]
+            elif kind in _BLOBS:
+                wanted.blobs[partition, operation.digest] = None  # type: ignore[union-attr]
+            else:
+                key = (partition, operation.collection, operation.key)  # type: ignore[union-attr]
+                if key not in ledger.records:
+                    wanted.records[key] = None
+                if kind is Take:
+                    wanted.takes[key] = None
+    return wanted

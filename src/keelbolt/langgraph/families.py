@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from keelbolt.data.display import LARGE_BYTES, plain
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Subject, SubjectLocation
 from keelbolt.data.retention import FacePolicy, retain_old
-from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.kernel import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.state.names import name, tenant_partition
 

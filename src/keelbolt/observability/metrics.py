@@ -2,15 +2,15 @@
 
 Metrics of a process have the label ``process``: several processes share one port, so each scrape may reach any of them,
 and without the label a counter would jump between their values. Metrics of the store are the same from every process,
-and have no such label.
+and have no such label. `TaskStatistics` counts the tasks that ended in this process, also when metrics are off.
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
@@ -168,3 +168,66 @@ def _buckets(name: str, histogram: Histogram, **labels: str) -> Iterator[str]:
         yield _sample(f"{name}_bucket", seen, **labels, le="+Inf" if bound is None else f"{bound:g}")
     yield _sample(f"{name}_sum", f"{histogram.total:.6f}", **labels)
     yield _sample(f"{name}_count", seen, **labels)
+
+
+RECENT_TASKS = 256
+DURATION_BOUNDS = tuple(0.001 * 2.0**power for power in range(24))  # seconds: 1 ms to more than 2 hours
+
+
+@dataclass(slots=True)
+class TaskStatistics:
+    """``recent`` holds the durations of the last tasks in seconds, ``seconds`` a histogram of all."""
+
+    ended: int = 0
+    failed: int = 0
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_TASKS))
+    seconds: Histogram = field(default_factory=lambda: Histogram(DURATION_BOUNDS))
+
+    def end(self, seconds: float, *, failed: bool) -> None:
+        self.ended += 1
+        self.failed += failed
+        self.recent.append(seconds)
+        self.seconds.add(seconds)
+
+    def quantile(self, part: float) -> float | None:
+        """Return this quantile of the recent durations, such as 0.95 for p95; None: there are none."""
+        if not self.recent:
+            return None
+        return sorted(self.recent)[min(len(self.recent) - 1, int(len(self.recent) * part))]
+
+
+def bucket_quantile(counts: Sequence[int], part: float) -> float | None:
+    """Return the quantile of durations counted by DURATION_BOUNDS, interpolated in its bucket; None: there are none."""
+    left = sum(counts) * part
+    if not left:
+        return None
+    for index, count in enumerate(counts):
+        if count and left <= count:
+            if index == len(DURATION_BOUNDS):
+                break
+            low = DURATION_BOUNDS[index - 1] if index else 0.0
+            return low + (DURATION_BOUNDS[index] - low) * left / count
+        left -= count
+    return DURATION_BOUNDS[-1]
+
+
+# -------------------------------------------------------------------------------------------------------------- storage
+
+
+BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+
+
+class Meter:
+    """Engines with group commit report each batch once, so there is no cost per commit."""
+
+    def __init__(self) -> None:
+        self.seconds = Histogram()  # of a batch, from its start to its commit
+        self.sizes = Histogram(BATCH_SIZES)  # commits per batch
+        self.errors: Counter[str] = Counter()  # failed calls, by error class
+
+    def batch(self, commits: int, seconds: float) -> None:
+        self.sizes.add(commits)
+        self.seconds.add(seconds)
+
+    def failed(self, error: BaseException, calls: int = 1) -> None:
+        self.errors[type(error).__name__] += calls

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from keelbolt.data.display import plain_body
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
 from keelbolt.data.retention import FacePolicy, retain_old
-from keelbolt.data.shown import plain_body
 from keelbolt.kernel import Collection, Index, Kernel, Record, Scope
 from keelbolt.state.names import name, tenant_partition
 

@@ -9,18 +9,23 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from keelbolt.data.shown import plain
+from keelbolt.data.display import plain
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from keelbolt.kernel import BlobReader, Scope
-from keelbolt.operations.call import OpsCall
-from keelbolt.operations.shapes import entries_asked, json_found, json_of, page_asked
+from keelbolt.operations.call import OpsCall, entries_asked, json_found, json_of, page_asked
 from keelbolt.state.artifacts.record import ArtifactRecord
 from keelbolt.state.families import FAMILIES, partition_of
-from keelbolt.state.inspection import ArtifactInspection, Lists, SessionInspection, TraceInspection, tenants
-from keelbolt.state.inspection.history import history
-from keelbolt.state.inspection.shown import original
+from keelbolt.state.inspection import (
+    ArtifactInspection,
+    Lists,
+    SessionInspection,
+    TraceInspection,
+    history,
+    original,
+    tenants,
+)
 from keelbolt.state.names import name
-from keelbolt.state.pauses import WaitingPause, cancel_pause, waiting_pause, waiting_pauses
+from keelbolt.state.planner_state import WaitingPause, cancel_pause, waiting_pause, waiting_pauses
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.files import TaskFile
 

@@ -1,8 +1,9 @@
-"""The operations API for tasks."""
+"""The operations API for tasks, their files, and dead letters: tasks given up after their last attempt."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -10,25 +11,28 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from keelbolt.auth import Principal
-from keelbolt.errors import InvalidParamsError, LogTrimmed, TaskNotFoundError
-from keelbolt.kernel import Entry, Query, Scope, new_id
-from keelbolt.operations.call import OpsCall
-from keelbolt.operations.paging import page_of
-from keelbolt.operations.summaries import Summaries, TaskFilter
-from keelbolt.operations.watching import WATCH_SECONDS, TaskWatcher
+from keelbolt.errors import (
+    InvalidParamsError,
+    LogTrimmed,
+    MethodNotFoundError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from keelbolt.kernel import BlobReader, Entry, Query, Scope, new_id
+from keelbolt.operations.call import OpsCall, page_of
+from keelbolt.operations.task_lists import WATCH_SECONDS, Summaries, TaskFilter, TaskWatcher
 from keelbolt.protocol.types import Message, Part, Role, TaskState, timestamp
-from keelbolt.tasks.dead import owner_of
+from keelbolt.tasks.dead import DeadLetter, dead_letters, drop, owner_of
 from keelbolt.tasks.engine import TaskEngine
-from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
 from keelbolt.tasks.events import TaskSnapshot
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
-from keelbolt.tasks.ids import check_context_id
-from keelbolt.tasks.listing import record_json
-from keelbolt.tasks.queries import ListTasksQuery
-from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.files import TaskFile, open_file
+from keelbolt.tasks.listing import ListTasksQuery, record_json
+from keelbolt.tasks.record import TaskRecord, check_context_id
 from keelbolt.tasks.report import Attempt, Steered, StepReport, WorkerFailure, report
 from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
 from keelbolt.tasks.stored_tasks import StoredTask
+from keelbolt.tasks.sweep import erase_context, erase_owner, erase_task
 
 LAST_ENTRIES = 16  # number of log entries that are searched for the error that ended a turn
 SORTS = ("-updated", "updated")  # orders of lists that the indexes have; the first is the default
@@ -315,3 +319,82 @@ def _state(text: str) -> TaskState:
         return TaskState(text)
     except ValueError:
         raise InvalidParamsError(f"state must be one of {', '.join(state.name for state in TaskState)}") from None
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class FileOperations:
+    """The handler of the route for files; its response is not JSON."""
+
+    def __init__(self, engine: TaskEngine) -> None:
+        self._tasks = engine.tasks
+
+    async def read_file(self, call: OpsCall) -> tuple[TaskFile, BlobReader]:
+        digest = call.names["digest"]
+        found = None
+        if _DIGEST.fullmatch(digest):
+            found = await open_file(self._tasks.scope(call.principal), call.task_id, digest)
+        if found is None:
+            raise MethodNotFoundError("there is no such file")
+        return found
+
+
+# --------------------------------------------------------------------------------------------------------- dead letters
+
+
+class DeadOperations:
+    """The handlers of the routes for dead letters."""
+
+    def __init__(self, engine: TaskEngine) -> None:
+        self._engine = engine
+
+    async def list_dead(self, call: OpsCall) -> bytes:
+        letters, token = await self._page(call)
+        return to_json({"dead": [_json(call, letter) for letter in letters], "nextPageToken": token})
+
+    async def requeue_dead(self, call: OpsCall) -> bytes:
+        """Requeue a page of dead letters. Those with an unknown sender, or that can't be sent again, are kept."""
+        letters, token = await self._page(call)
+        requeued, kept = list[dict[str, str]](), list[str]()
+        for letter in letters:
+            try:
+                who = letter.principal
+                sent = None if who is None else await self._engine.tasks.requeue(letter.task_id, who)
+            except (TaskNotFoundError, UnsupportedOperationError):
+                sent = None
+            if sent is None:
+                kept.append(letter.task_id)
+            else:
+                requeued.append({"taskId": letter.task_id, "newTaskId": sent.task.record.task_id})
+        return to_json({"requeued": requeued, "kept": kept, "nextPageToken": token})
+
+    async def drop_dead(self, call: OpsCall) -> bytes:
+        if not await drop(self._engine.tasks.scope(call.principal), call.task_id):
+            raise TaskNotFoundError(call.task_id)
+        return b'{"dropped":1}'
+
+    async def drop_all_dead(self, call: OpsCall) -> bytes:
+        letters, token = await self._page(call)
+        dropped = [await drop(letter.scope, letter.task_id) for letter in letters]
+        return to_json({"dropped": sum(dropped), "nextPageToken": token})
+
+    async def _page(self, call: OpsCall) -> tuple[list[DeadLetter], str]:
+        async def read(scope: Scope, limit: int, cursor: str | None) -> tuple[tuple[DeadLetter, ...], str | None]:
+            page = await dead_letters(self._engine.store, scope, limit=limit, cursor=cursor)
+            return page.letters, page.cursor
+
+        return await page_of(self._engine.kernel, call, read)
+
+
+def _json(call: OpsCall, letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "taskId": letter.task_id,
+        "partition": letter.scope.partition,
+        "attempts": letter.attempts,
+        "reason": reason_shown(call, letter.reason),
+        "state": letter.record.state.name if letter.record is not None else None,
+    }

@@ -8,8 +8,7 @@ from pydantic_core import to_json
 
 from keelbolt.errors import InvalidParamsError, TaskNotFoundError
 from keelbolt.kernel import Scope
-from keelbolt.operations.call import OpsCall
-from keelbolt.operations.paging import page_of
+from keelbolt.operations.call import OpsCall, page_of
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.overview import Webhook, webhook_page, webhooks

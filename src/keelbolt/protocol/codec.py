@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Protocol
 
 from keelbolt.protocol import v03, v1
-from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import PushConfig, PushConfigPage, Request, StreamEvent, TaskPage
 from keelbolt.protocol.types import Json, Message, Task
+from keelbolt.protocol.validation import DEFAULT, Limits
 from keelbolt.protocol.versions import ProtocolVersion
 
 

@@ -17,13 +17,11 @@ from typing import Any
 from pydantic_core import to_json
 
 from keelbolt.protocol import v03
-from keelbolt.protocol.checks import checked
-from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import DeletePushConfigRequest, Request, TaskPage
 from keelbolt.protocol.types import Json
 from keelbolt.protocol.v03_values import MEDIA_TYPE_MARK, Object
-from keelbolt.protocol.validation import validate
+from keelbolt.protocol.validation import DEFAULT, Limits, checked, validate
 
 MAX_LIMIT = 100
 

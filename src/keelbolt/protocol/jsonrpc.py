@@ -12,11 +12,10 @@ from typing import Any
 from pydantic_core import to_json
 
 from keelbolt.errors import InvalidParamsError, InvalidRequestError, MethodNotFoundError, RequestTooLargeError
-from keelbolt.protocol.checks import bounded
-from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import METHODS, Operation
 from keelbolt.protocol.strict_json import read
 from keelbolt.protocol.types import Json
+from keelbolt.protocol.validation import DEFAULT, Limits, bounded
 from keelbolt.protocol.versions import ProtocolVersion
 
 MAX_ID_CHARACTERS = 256

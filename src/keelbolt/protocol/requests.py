@@ -6,7 +6,7 @@ that lower layers never handle JSON. ``tenant`` comes from the path or the field
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, TypeAlias
@@ -226,3 +226,17 @@ class PushConfigPage:
 
     configs: Sequence[PushConfig]
     next_page_token: str = ""
+
+
+# ---------------------------------------------------------------------------------------------------------------- modes
+
+
+def accepts(modes: Iterable[str], media_type: str) -> bool:
+    """Return whether one of the modes includes this media type; parameters such as ``charset`` do not matter."""
+    wanted = _essence(media_type)
+    family = wanted.partition("/")[0] + "/*"
+    return any(_essence(mode) in (wanted, family, "*/*", "*") for mode in modes)
+
+
+def _essence(media_type: str) -> str:
+    return media_type.partition(";")[0].strip().lower()

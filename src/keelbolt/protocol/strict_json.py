@@ -13,8 +13,8 @@ import re
 from typing import Any, NoReturn
 
 from keelbolt.errors import ParseError, RequestTooLargeError
-from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.types import Json
+from keelbolt.protocol.validation import DEFAULT, Limits
 
 
 class _Refused(ValueError):

@@ -22,9 +22,7 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.errors import FieldViolation, InvalidParamsError
 from keelbolt.protocol import v03_values as values
-from keelbolt.protocol.checks import checked
 from keelbolt.protocol.lenient import read
-from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import (
     CancelTaskRequest,
@@ -50,7 +48,7 @@ from keelbolt.protocol.types import (
 )
 from keelbolt.protocol.v03_values import Object, either
 from keelbolt.protocol.v1 import MODELS
-from keelbolt.protocol.validation import validate, violation
+from keelbolt.protocol.validation import DEFAULT, Limits, checked, validate, violation
 
 # ------------------------------------------------------------------------------------------------ decoding on a server
 

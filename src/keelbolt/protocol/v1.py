@@ -18,9 +18,7 @@ from typing import Annotated, TypeVar
 from pydantic import Field
 from pydantic_core import to_json
 
-from keelbolt.protocol.checks import checked
 from keelbolt.protocol.lenient import read
-from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import (
     CancelTaskRequest,
@@ -49,7 +47,7 @@ from keelbolt.protocol.types import (
     WireModel,
     encode,
 )
-from keelbolt.protocol.validation import validate, violation
+from keelbolt.protocol.validation import DEFAULT, Limits, checked, validate, violation
 
 MODELS: Mapping[Operation, type[Request]] = MappingProxyType(
     {

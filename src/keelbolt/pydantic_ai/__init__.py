@@ -15,7 +15,6 @@ from keelbolt.errors import MissingExtra
 if find_spec("pydantic_ai") is None:
     raise MissingExtra("pydantic-ai", "pydantic-ai-slim")
 
-from keelbolt.pydantic_ai.durability import KeelboltDurability
-from keelbolt.pydantic_ai.worker import pydantic_ai_worker
+from keelbolt.pydantic_ai.worker import KeelboltDurability, pydantic_ai_worker
 
 __all__ = ["KeelboltDurability", "pydantic_ai_worker"]

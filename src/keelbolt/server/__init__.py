@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from keelbolt.server.app import A2AServer
-from keelbolt.server.middleware import IncomingRequest, Middleware, pass_headers
+from keelbolt.server.dispatch import IncomingRequest, Middleware, pass_headers
 
 __all__ = ["A2AServer", "IncomingRequest", "Middleware", "pass_headers"]

@@ -25,29 +25,21 @@ from keelbolt.protocol.protobuf.extra import require
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.server.admission import Admission
 from keelbolt.server.cards import JWKS_PATH, PATHS, Cards, ExtendedCard, serve_jwks
-from keelbolt.server.cors import Cors
-from keelbolt.server.dispatch import Dispatcher
-from keelbolt.server.gate import RequestGuard
-from keelbolt.server.health import HealthRoutes
-from keelbolt.server.hosts import HostCheck, is_loopback_name
+from keelbolt.server.dispatch import Dispatcher, InstrumentedDispatcher, Middleware
+from keelbolt.server.gate import LoginLimiter, RequestGuard, RequestLimiter
+from keelbolt.server.health import HealthRoutes, MetricsPage
 from keelbolt.server.http import respond
 from keelbolt.server.jsonrpc import JsonRpc
-from keelbolt.server.local import at_this_machine
-from keelbolt.server.metrics import MetricsPage
-from keelbolt.server.middleware import Middleware
 from keelbolt.server.operations import OperationsApi
-from keelbolt.server.rates import LoginLimiter, RequestLimiter
+from keelbolt.server.origins import Cors, HostCheck, at_this_machine, is_loopback_name
 from keelbolt.server.rest import OLDER_CARD, Rest, route
 from keelbolt.server.service import AgentService
 from keelbolt.server.settings import ServerSettings
 from keelbolt.server.sse import Streams
-from keelbolt.server.watched import InstrumentedDispatcher
-from keelbolt.tasks.dependencies import Dependency
 from keelbolt.tasks.engine import TaskEngine
-from keelbolt.tasks.hooks import LifecycleHooks
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage import Storage
-from keelbolt.tasks.worker import AnyWorker, handler_of
+from keelbolt.tasks.worker import AnyWorker, Dependency, LifecycleHooks, handler_of
 from keelbolt.webhooks.delivery import Deliverer, DeliverySettings
 from keelbolt.webhooks.post import Poster
 from keelbolt.webhooks.sealing import Sealer

@@ -33,8 +33,8 @@ from keelbolt.protocol.extensions import GENERATION, RESUME
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.caller import Caller
-from keelbolt.server.hosts import host_name
 from keelbolt.server.http import NOSNIFF, Header, header, respond
+from keelbolt.server.origins import host_name
 from keelbolt.server.settings import ServerSettings
 
 logger = logging.getLogger("keelbolt.server")

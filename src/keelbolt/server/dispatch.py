@@ -1,16 +1,35 @@
-"""Runs operations and encodes their results; shared by all bindings."""
+"""Runs operations within the middlewares, and encodes their results and errors; shared by all bindings.
+
+    @asynccontextmanager
+    async def locale(request: IncomingRequest) -> AsyncIterator[None]:
+        request.context["locale"] = request.headers.get("accept-language", "en")    # before: may add, may raise
+        yield
+        ...                                                                         # after, also when it failed
+
+    A2AServer(worker=…, agent_card=…, middlewares=[locale])
+
+Middlewares are entered in order and exited in reverse. An error that one raises before the operation becomes the
+response. A stream stays within its middlewares until it ends.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import replace
-from typing import cast
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
-from keelbolt.errors import UnsupportedOperationError
+from msgspec import structs
+
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import BusyError, UnsupportedOperationError
+from keelbolt.observability.metrics import Metrics
+from keelbolt.observability.tracing import CARRIER, Tracing
 from keelbolt.protocol import v1
 from keelbolt.protocol.codec import WireCodec
+from keelbolt.protocol.errors import INTERNAL, WireFailure, describe
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import (
     CancelTaskRequest,
@@ -29,9 +48,32 @@ from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server import generation
 from keelbolt.server.caller import Caller
 from keelbolt.server.cards import Cards
-from keelbolt.server.middleware import Middleware, entered
+from keelbolt.server.http import Header
 from keelbolt.server.service import AgentService
 from keelbolt.tasks.files import LINK, with_addresses
+
+
+def explain(error: Exception) -> WireFailure:
+    """Return the failure for the caller; log the details that the caller must not see."""
+    failure = describe(error)
+    if failure.row is INTERNAL:
+        logger.error("a request failed", exc_info=error)
+    elif failure.row.http >= 500:
+        logger.warning("a request can't be served now: %s", error)
+    return failure
+
+
+def failure_headers(error: Exception) -> tuple[Header, ...]:
+    """Return the headers of an error response: the challenge, or when to retry."""
+    challenge = getattr(error, "challenge", None)
+    if challenge:
+        return ((b"www-authenticate", challenge.encode("latin-1", "replace")),)
+    if isinstance(error, BusyError):
+        return ((b"retry-after", b"%d" % error.retry_after),)
+    if getattr(error, "retryable", False):
+        return ((b"retry-after", b"5"),)
+    return ()
+
 
 logger = logging.getLogger("keelbolt.server")
 
@@ -135,3 +177,114 @@ class Dispatcher:
                     if json.find(LINK) >= 0:  # checked here to save a call: most events are short texts
                         json = with_addresses(json, at)
                     yield write(json), item.seq
+
+
+# ----------------------------------------------------------------------------------------------------------- middleware
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingRequest:
+    """An authenticated and decoded request. ``context`` becomes ``ctx.request_context`` of the worker."""
+
+    operation: Operation
+    principal: Principal
+    version: ProtocolVersion
+    headers: Mapping[str, str]  # by lower-case name; for gRPC, the metadata
+    params: Request
+    context: dict[str, Any] = field(default_factory=dict)
+
+
+Middleware = Callable[[IncomingRequest], AbstractAsyncContextManager[None]]
+
+
+def pass_headers(*names: str) -> Middleware:
+    """Return a middleware that passes on these headers: ``ctx.request_context["accept-language"]``, if sent."""
+    wanted = [name.lower() for name in names]
+
+    @asynccontextmanager
+    async def passing(request: IncomingRequest) -> AsyncIterator[None]:
+        request.context.update({name: request.headers[name] for name in wanted if name in request.headers})
+        yield
+
+    return passing
+
+
+async def entered(
+    stack: AsyncExitStack, middlewares: Sequence[Middleware], operation: Operation, params: Request, caller: Caller
+) -> Caller:
+    """Enter all middlewares, and return the caller with the values that they added."""
+    headers: dict[str, str] = {}
+    for name, value in caller.headers:
+        text = value.decode("latin-1")
+        key = name.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    request = IncomingRequest(operation, caller.principal, caller.version, headers, params)
+    for middleware in middlewares:
+        await stack.enter_async_context(middleware(request))
+    return structs.replace(caller, request=request.context)
+
+
+class InstrumentedDispatcher(Dispatcher):
+    """Counts and traces every operation."""
+
+    def __init__(
+        self,
+        service: AgentService,
+        cards: Cards,
+        middlewares: Sequence[Middleware] = (),
+        *,
+        metrics: Metrics | None,
+        tracing: Tracing | None,
+    ) -> None:
+        super().__init__(service, cards, middlewares)
+        self._metrics = metrics
+        self._tracing = tracing
+
+    async def answer(
+        self, operation: Operation, request: Request, caller: Caller, codec: WireCodec, base: str
+    ) -> bytes:
+        started, outcome = time.perf_counter(), "ok"
+        try:
+            with self._span(operation, caller):
+                return await super().answer(operation, request, self._carrying(caller), codec, base)
+        except Exception as error:
+            outcome = describe(error).row.reason
+            raise
+        finally:
+            self._count(operation, outcome, started)
+
+    async def events(
+        self, request: Request, caller: Caller, codec: WireCodec, base: str
+    ) -> AsyncGenerator[tuple[bytes, int | None], None]:
+        sends = isinstance(request, SendMessageRequest)
+        operation = Operation.send_streaming_message if sends else Operation.subscribe_to_task
+        started, outcome = time.perf_counter(), "ok"
+        # The span ends before the first event is sent: a span that stays current while a generator is suspended leaks
+        # into other code that runs meanwhile.
+        with self._span(operation, caller):
+            caller = self._carrying(caller)
+        events = super().events(request, caller, codec, base)
+        try:
+            async for event in events:
+                yield event
+        except Exception as error:
+            outcome = describe(error).row.reason
+            raise
+        finally:
+            await events.aclose()
+            self._count(operation, outcome, started)
+
+    def _span(self, operation: Operation, caller: Caller) -> Any:
+        if self._tracing is None:
+            return nullcontext()
+        return self._tracing.span(f"a2a.{operation.value}", "server", parent=caller.trace)
+
+    def _carrying(self, caller: Caller) -> Caller:
+        """Return the caller with the trace, which is stored with the turn."""
+        if self._tracing is None:
+            return caller
+        return structs.replace(caller, stored={**caller.stored, CARRIER: self._tracing.carrier()})
+
+    def _count(self, operation: Operation, outcome: str, started: float) -> None:
+        if self._metrics is not None:
+            self._metrics.request(operation.value, outcome, time.perf_counter() - started)

@@ -15,7 +15,7 @@ from keelbolt.errors import (
     RequestTooLargeError,
     UnsupportedMediaTypeError,
 )
-from keelbolt.protocol.limits import DEFAULT
+from keelbolt.protocol.validation import DEFAULT
 from keelbolt.timers import call_later, within
 
 Header = tuple[bytes, bytes]

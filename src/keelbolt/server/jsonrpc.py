@@ -15,8 +15,7 @@ from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import Request
 from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.caller import Caller
-from keelbolt.server.dispatch import Dispatcher
-from keelbolt.server.failures import explain, failure_headers
+from keelbolt.server.dispatch import Dispatcher, explain, failure_headers
 from keelbolt.server.gate import RequestGuard, echoed, issuing, query_of, resumed, shown_secrets
 from keelbolt.server.http import ClientGone, check_content_type, header_list, parsed, read_body, respond, while_there
 from keelbolt.server.sse import Streams, respond_event

@@ -14,15 +14,14 @@ from starlette.types import Receive, Scope, Send
 from keelbolt.errors import InvalidRequestError, MethodNotFoundError
 from keelbolt.protocol import dialect, strict_json, v03_proto, v1
 from keelbolt.protocol import v03 as plain_v03
-from keelbolt.protocol.checks import bounded
 from keelbolt.protocol.codec import WireCodec
 from keelbolt.protocol.errors import rest_v03, rest_v1
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import Request
+from keelbolt.protocol.validation import bounded
 from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.caller import Caller
-from keelbolt.server.dispatch import Dispatcher
-from keelbolt.server.failures import explain, failure_headers
+from keelbolt.server.dispatch import Dispatcher, explain, failure_headers
 from keelbolt.server.gate import RequestGuard, echoed, issuing, query_of, resumed, shown_secrets
 from keelbolt.server.http import (
     A2A_JSON,

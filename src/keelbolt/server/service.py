@@ -25,7 +25,6 @@ from keelbolt.errors import (
 from keelbolt.kernel import Entry, Scope
 from keelbolt.protocol import extensions
 from keelbolt.protocol.card import AgentCardConfig
-from keelbolt.protocol.modes import accepts
 from keelbolt.protocol.requests import (
     DEFAULT_PAGE_SIZE,
     CancelTaskRequest,
@@ -34,6 +33,7 @@ from keelbolt.protocol.requests import (
     SendMessageRequest,
     SubscribeToTaskRequest,
     TaskPage,
+    accepts,
 )
 from keelbolt.protocol.types import PAUSED, Message, Part, TaskState
 from keelbolt.protocol.versions import ProtocolVersion
@@ -42,12 +42,12 @@ from keelbolt.server.admission import Admission, Admitted
 from keelbolt.server.caller import Caller
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks.engine import TaskEngine
-from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import KnownVersion, TaskSnapshot
 from keelbolt.tasks.families import INBOX
+from keelbolt.tasks.listing import ListTasksQuery
 from keelbolt.tasks.notes import WIRE_KINDS
-from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA, STREAMED
+from keelbolt.tasks.sends import Envelope, Sent
 from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.sealing import Sealer

@@ -12,7 +12,7 @@ from keelbolt.environment import check_names, read_flag
 from keelbolt.errors import InvalidValue
 from keelbolt.explorer import checked_agent, checked_prefix
 from keelbolt.operations.call import SYSTEM_OPERATOR, TENANT_OPERATOR
-from keelbolt.protocol.limits import Limits
+from keelbolt.protocol.validation import Limits
 from keelbolt.protocol.versions import ALL, ProtocolVersion
 
 Operators = Literal["none", "loopback"]

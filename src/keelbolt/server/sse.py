@@ -12,7 +12,6 @@ from starlette.types import Receive, Send
 
 from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.errors import TooManyStreamsError
-from keelbolt.protocol.sse import HEARTBEAT, event, retry
 from keelbolt.server.http import NOSNIFF, Header, until_gone
 from keelbolt.timers import call_later
 
@@ -266,3 +265,22 @@ async def _while_there(gone: asyncio.Future[None], sending: Coroutine[None, None
             raise
     finally:
         there = False
+
+
+# ------------------------------------------------------------------------------------------------------------------ sse
+
+
+HEARTBEAT = b": \n\n"
+"""A comment: prevents proxies from closing an idle stream; clients ignore it."""
+
+
+def event(data: bytes, *, seq: int | None = None) -> bytes:
+    """Return one event; ``seq`` becomes its id, which a client sends back as Last-Event-ID."""
+    if seq is None:
+        return b"data: %b\n\n" % data
+    return b"id: %d\ndata: %b\n\n" % (seq, data)
+
+
+def retry(milliseconds: int) -> bytes:
+    """Return a field that asks the client to wait this long before it reconnects."""
+    return b"retry: %d\n\n" % milliseconds

@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
+from keelbolt.state.adapters import HybridStateStore, StateStoreSessionAdapter
 from keelbolt.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
-from keelbolt.state.engine.health import StateHealth
-from keelbolt.state.engine.policy import Counters
-from keelbolt.state.events.history import HistoryPage
+from keelbolt.state.engine.connection import Counters
+from keelbolt.state.events.traces import HistoryPage
 from keelbolt.state.factory import create_session_store, create_store
-from keelbolt.state.hybrid import HybridStateStore
-from keelbolt.state.pauses import PauseLease, WaitingPause
+from keelbolt.state.families import StateRetention
+from keelbolt.state.planner_state import PauseLease, WaitingPause
 from keelbolt.state.protocols import (
     SupportsArtifacts,
     SupportsConversationBindings,
@@ -28,10 +28,9 @@ from keelbolt.state.protocols import (
     missing_capabilities,
     require_capabilities,
 )
-from keelbolt.state.retention.policy import StateRetention
-from keelbolt.state.retention.sweep import StateSwept
-from keelbolt.state.session_adapter import StateStoreSessionAdapter
+from keelbolt.state.retention import StateSwept
 from keelbolt.state.store import StateStore
+from keelbolt.state.store_context import StateHealth
 from keelbolt.state.types import (
     ArtifactRef,
     ArtifactRetentionConfig,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keelbolt.state.artifacts.discovery import discover_artifact_store
+from keelbolt.state.artifacts.protocol import discover_artifact_store
 
 __all__ = [
     "get_artifact_store",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keelbolt.errors import InvalidState, InvalidValue
-from keelbolt.state.retention.policy import StateRetention
+from keelbolt.state.families import StateRetention
 from keelbolt.state.store import StateStore
 
 URL = "KEELBOLT_STATE_URL"

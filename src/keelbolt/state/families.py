@@ -1,18 +1,51 @@
-"""The data that a store keeps: the collections and logs of one tenant's partition, and how they belong together."""
+"""The data that a store keeps: collections and logs of one tenant's partition, their relations, and retention."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
+from keelbolt.data.display import LARGE_BYTES, plain
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, SubjectLocation
-from keelbolt.data.shown import LARGE_BYTES, plain
+from keelbolt.data.retention import FacePolicy
 from keelbolt.kernel import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 from keelbolt.state.codec import decode
 from keelbolt.state.names import name, tenant_partition, unnamed
-from keelbolt.state.retention.policy import StateRetention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRetention(FacePolicy):
+    """Ages are seconds since the save, numbers are of the newest to keep; None means no limit.
+
+    ``events`` and ``planner_events`` are counted for each trace, ``updates``, ``steering``, ``trajectories`` and
+    ``artifacts`` for each session. Events that arrived together are removed together, so slightly more than the number
+    may stay. ``tasks`` removes finished tasks, ``bindings`` all bindings, ``memory`` all states except the values that
+    tools keep (``ctx.kv``), ``artifacts`` artifacts that were not used for this time. ``sessions`` removes whole
+    sessions that were not used for this time plus two hours, with all their data except memory, whose keys belong to
+    the callers.
+    """
+
+    face: ClassVar[str] = "state"
+
+    events: float | None = None
+    planner_events: float | None = None
+    updates: float | None = None
+    steering: float | None = None
+    tasks: float | None = None
+    trajectories: float | None = None
+    bindings: float | None = None
+    memory: float | None = None
+    artifacts: float | None = None
+    sessions: float | None = None
+    max_events: int | None = None
+    max_planner_events: int | None = None
+    max_updates: int | None = None
+    max_steering: int | None = None
+    max_trajectories: int | None = None
+    max_artifacts: int | None = None
+
 
 DEFAULT_TENANT = "default"
 PARTITIONS = "~state/"
@@ -145,7 +178,7 @@ async def _expired(kernel: Kernel) -> dict[str, int]:
 
 
 async def _retain(kernel: Kernel, policy: StateRetention, /, *, dry: bool) -> dict[str, int]:
-    from keelbolt.state.retention.sweep import sweep_state  # noqa: PLC0415 - sweep imports the names above
+    from keelbolt.state.retention import sweep_state  # noqa: PLC0415 - sweep imports the names above
 
     removed: Counter[str] = Counter()
     await kernel.declare(*FAMILIES)

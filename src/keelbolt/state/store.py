@@ -12,33 +12,22 @@ from typing import Any, Self
 from keelbolt.errors import InvalidState
 from keelbolt.kernel import Durability, Kernel, Operation, open_storage
 from keelbolt.kernel.private_files import ensure_private_folder
+from keelbolt.state.artifacts.record import Retention
 from keelbolt.state.artifacts.store import ArtifactStore
-from keelbolt.state.artifacts.totals import Retention
 from keelbolt.state.classes import Choice, Types
 from keelbolt.state.codec import Fallback, describe
-from keelbolt.state.engine.connection import StoreConnection
-from keelbolt.state.engine.health import StateHealth, counters_of, health_of
-from keelbolt.state.engine.host import LoopHost
-from keelbolt.state.engine.policy import Counters, PolicyName
-from keelbolt.state.engine.saving import Saved, background_saves, handed_over
-from keelbolt.state.engine.sharing import SharedHost
+from keelbolt.state.engine.connection import Counters, PolicyName, StoreConnection
+from keelbolt.state.engine.host import LoopHost, SharedHost
 from keelbolt.state.engine.spool import FileSpool
 from keelbolt.state.engine.thread import ThreadHost, finish_on_sigterm
 from keelbolt.state.engine.writer import StateWriter
-from keelbolt.state.events.history import HistoryPage, StateEvents
-from keelbolt.state.events.planner import PlannerEvents
-from keelbolt.state.events.trajectories import Trajectories
-from keelbolt.state.events.updates import SteeringLog, Updates
-from keelbolt.state.families import partition_of
-from keelbolt.state.memory_state import MemoryStates
-from keelbolt.state.pauses import PAUSE_SECONDS, PauseLease, Pauses, WaitingPause
-from keelbolt.state.remote_bindings import Bindings
-from keelbolt.state.retention.policy import StateRetention
-from keelbolt.state.retention.sweep import StateSwept, sweep_state
-from keelbolt.state.retention.sweeper import SWEEP_SECONDS, StateSweeper
-from keelbolt.state.session_index import SessionIndex
-from keelbolt.state.store_context import StoreContext
-from keelbolt.state.tasks import Tasks
+from keelbolt.state.engine.writes import Saved, background_saves, handed_over
+from keelbolt.state.events.traces import Bindings, HistoryPage, PlannerEvents, StateEvents, Trajectories
+from keelbolt.state.families import StateRetention, partition_of
+from keelbolt.state.planner_state import PAUSE_SECONDS, MemoryStates, PauseLease, Pauses, WaitingPause
+from keelbolt.state.retention import SWEEP_SECONDS, StateSweeper, StateSwept, sweep_state
+from keelbolt.state.store_context import StateHealth, StoreContext, counters_of, health_of
+from keelbolt.state.tasks import SessionIndex, SteeringLog, Tasks, Updates
 
 
 class StateStore:

@@ -1,4 +1,4 @@
-"""Shared by the capabilities of one store: the host, the partition, the classes, and the error policy."""
+"""Shared by the capabilities of one store: the host, the partition, the classes, the error policy, and the health."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from keelbolt.errors import (
@@ -19,18 +20,15 @@ from keelbolt.errors import (
     StateTimeout,
     StorageClosed,
 )
-from keelbolt.kernel import Kernel, Operation, Put, Scope
+from keelbolt.kernel import Health, Kernel, Operation, Put, Scope
 from keelbolt.state.classes import Types
 from keelbolt.state.codec import Fallback, encode
-from keelbolt.state.engine.erasure_guard import ErasureGuard
-from keelbolt.state.engine.host import claimed
-from keelbolt.state.engine.policy import Counters, PolicyName, tell_load_failed, tell_save_failed
-from keelbolt.state.engine.saving import SAVED, Saved, Saving
-from keelbolt.state.engine.sharing import SharedHost
-from keelbolt.state.engine.writes import StateWrite
+from keelbolt.state.engine.connection import BreakerState, Counters, PolicyName, tell_load_failed, tell_save_failed
+from keelbolt.state.engine.host import SharedHost, claimed
+from keelbolt.state.engine.writes import SAVED, ErasureGuard, Saved, Saving, StateWrite
 from keelbolt.state.families import MEMORY, SESSIONS, TRACES
 from keelbolt.state.names import GLOBAL, name
-from keelbolt.state.retention.sweeper import StateSweeper
+from keelbolt.state.retention import StateSweeper
 
 T = TypeVar("T")
 Notes = tuple[Put, ...]
@@ -239,3 +237,56 @@ def wanted(value: Any, kind: str, *attributes: str) -> None:
     for attribute in attributes:
         if not hasattr(value, attribute):
             raise InvalidState(f"the value must be a {kind}, not {type(value).__name__}: it has no {attribute}")
+
+
+# --------------------------------------------------------------------------------------------------------------- health
+
+
+@dataclass(frozen=True, slots=True)
+class StateHealth:
+    """The health of a store.
+
+    ``waiting``: writes not committed yet; ``in_spool``: writes to be replayed; ``detail``: a message for operators.
+    """
+
+    engine: str
+    policy: PolicyName
+    reads: bool
+    writes: bool
+    detail: str
+    breaker: BreakerState
+    waiting: int
+    in_spool: int
+    counters: Counters
+
+
+async def health_of(desk: StoreContext) -> StateHealth:
+    """Check the health within the timeout of a load; never raises."""
+
+    async def look(kernel: Kernel) -> Health:
+        return await kernel.health()
+
+    try:
+        async with asyncio.timeout(desk.timeout_seconds):
+            found = await desk.host.ask(look)
+        engine, reads, writes, detail = found.engine, found.reads, found.writes, found.detail
+    except Exception as error:  # noqa: BLE001  (every error is reported as the health)
+        engine, reads, writes, detail = "", False, False, str(error) or repr(error)
+    writer = desk.host.writer
+    return StateHealth(
+        engine=engine,
+        policy=desk.policy,
+        reads=reads,
+        writes=writes,
+        detail=detail,
+        breaker=writer.breaker.state if writer is not None else "closed",
+        waiting=writer.waiting if writer is not None else 0,
+        in_spool=len(writer.recovery.spool) if writer is not None else 0,
+        counters=counters_of(desk),
+    )
+
+
+def counters_of(desk: StoreContext) -> Counters:
+    """Return the combined counters of this store's writer and reads."""
+    saves = desk.host.writer.counters if desk.host.writer is not None else Counters()
+    return replace(saves, loaded=desk.counters.loaded, load_failures=desk.counters.load_failures)

@@ -1,7 +1,9 @@
-"""Tasks of sessions.
+"""Data of sessions: tasks, their updates, and steering events; and the lists of sessions and traces.
 
 The context with which a task was started is a separate record, written only when it changes: a task that reports
 progress rewrites a few hundred bytes, regardless of the size of its context. The order of tasks is a log of their ids.
+
+Updates and steering events are two logs of a session. A cursor is the id of the last item seen.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from collections import OrderedDict
 from typing import Any
 
 from keelbolt.errors import InvalidState
-from keelbolt.kernel import Append, Draft, FieldIn, Operation, Put, Query, Record, Scope
+from keelbolt.kernel import Append, Draft, Entry, FieldIn, Operation, Put, Query, Record, Scope
 from keelbolt.state.codec import decode, dump_fields
-from keelbolt.state.engine.saving import Saved
-from keelbolt.state.events.streams import read_all
-from keelbolt.state.families import SNAPSHOTS, TASK_ORDER, TASKS
+from keelbolt.state.engine.writes import Saved
+from keelbolt.state.events.steering import checked
+from keelbolt.state.events.streams import read_all, read_some
+from keelbolt.state.families import SESSIONS, SNAPSHOTS, STEERING, TASK_ORDER, TASKS, TRACES, UPDATES
 from keelbolt.state.names import digest, joined, name
 from keelbolt.state.store_context import StoreContext, wanted
 
@@ -108,3 +111,107 @@ def _context(record: Record | None) -> dict[str, Any] | None:
 
 async def _all(scope: Scope, collection: str, session: str) -> list[Record]:
     return [record async for record in scope.scan(Query(collection, {"session": session}), page=1000)]
+
+
+# -------------------------------------------------------------------------------------------------------------- updates
+
+
+class SessionLog:
+    """A log of items with an id that is unique in the session."""
+
+    def __init__(self, desk: StoreContext, log: str, kind: str, id_field: str, *, save: str, load: str) -> None:
+        self._desk = desk
+        self._log = log
+        self._kind = kind
+        self._id = id_field
+        self._save = save
+        self._load = load
+
+    def append(self, item: Any, *, behind: bool, checks: tuple[Operation, ...] = (), invalid: Any = None) -> Saved:
+        """Save an item, with its ``invalid`` reasons, if these checks hold; a repeat of its id is the same item."""
+        wanted(item, self._kind, "session_id", "task_id", self._id)
+        body = self._desk.encode({**dump_fields(item), **({"invalid": invalid} if invalid else {})})
+        draft = Draft(name(item.task_id), body, name(getattr(item, self._id)))
+        lives, notes = self._desk.note(session_id=item.session_id)
+        operations: tuple[Operation, ...] = (Append(self._log, name(item.session_id), (draft,)), *notes)
+        return self._desk.save(
+            self._save,
+            operations,
+            len(body),
+            trace_id=getattr(item, "trace_id", None),
+            key=item.session_id,
+            behind=behind,
+            checks=checks,
+            lives=lives,
+        )
+
+    async def list(self, session_id: str, task_id: str | None, since_id: str | None, limit: int) -> list[Any]:
+        """Return the first ``limit`` items after the cursor; without a cursor, the last ``limit``."""
+        task = name(task_id) if task_id is not None else None
+
+        def of_task(entry: Entry) -> bool:
+            return entry.kind == task
+
+        async def read(scope: Scope) -> list[Any]:
+            entries = await read_some(
+                scope,
+                self._log,
+                name(session_id),
+                since=name(since_id) if since_id is not None else None,
+                limit=limit,
+                keep=of_task if task is not None else None,
+            )
+            return [decode(entry.data) for entry in entries]
+
+        stored = await self._desk.load(self._load, read, key=session_id)
+        return [self._desk.types.make(self._kind, fields) for fields in stored]
+
+
+class Updates(SessionLog):
+    """``save_update`` and ``list_updates``."""
+
+    def __init__(self, desk: StoreContext) -> None:
+        super().__init__(desk, UPDATES, "StateUpdate", "update_id", save="save_update", load="list_updates")
+
+    def save(self, update: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
+        """Save an update, if these checks hold."""
+        return self.append(update, behind=True, checks=checks)
+
+
+class SteeringLog(SessionLog):
+    """``save_steering`` and ``list_steering``. Stored events are truncated."""
+
+    def __init__(self, desk: StoreContext) -> None:
+        super().__init__(desk, STEERING, "SteeringEvent", "event_id", save="save_steering", load="list_steering")
+
+    def save(self, event: Any) -> Saved:
+        """Save a steering event; ``invalid`` beside its fields lists why it is not valid for its type."""
+        wanted(event, "SteeringEvent", "event_type", "payload", "model_copy")
+        sanitized, invalid = checked(event)
+        return self.append(sanitized, behind=False, invalid=invalid)
+
+
+# -------------------------------------------------------------------------------------------------------- session index
+
+
+class SessionIndex:
+    """Reads the notes that each process writes when it first saves data of a session or trace."""
+
+    def __init__(self, desk: StoreContext) -> None:
+        self._desk = desk
+
+    async def sessions(self, limit: int) -> list[str]:
+        """Return the sessions with the latest notes, the newest first."""
+        return await self._newest("list_sessions", SESSIONS, limit)
+
+    async def traces(self, limit: int) -> list[str]:
+        """Return the traces with the latest notes, the newest first."""
+        return await self._newest("list_all_traces", TRACES, limit)
+
+    async def _newest(self, method: str, collection: str, limit: int) -> list[str]:
+        query = Query(collection, order="seen", newest_first=True)
+
+        async def read(scope: Scope) -> list[str]:
+            return [decode(record.body) async for record in scope.scan(query, limit=limit, page=1000)]
+
+        return await self._desk.load(method, read)

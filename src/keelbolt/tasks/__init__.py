@@ -13,18 +13,15 @@ from __future__ import annotations
 from keelbolt.data.retention import days, hours, minutes
 from keelbolt.protocol.types import Artifact, Message, Part, Role, Task, TaskState, TaskStatus
 from keelbolt.tasks.context import TaskContext
-from keelbolt.tasks.dependencies import Dependencies, Dependency
 from keelbolt.tasks.engine import TaskEngine
-from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import TaskSnapshot
-from keelbolt.tasks.hooks import LifecycleHooks
 from keelbolt.tasks.inbox import SteeringRequest
 from keelbolt.tasks.manager import TaskManager
-from keelbolt.tasks.retention import RetentionPolicy
-from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.sends import Envelope, Sent
+from keelbolt.tasks.settings import RetentionPolicy, TaskSettings
 from keelbolt.tasks.steps import Done
 from keelbolt.tasks.turn_input import FileInfo
-from keelbolt.tasks.worker import Worker
+from keelbolt.tasks.worker import Dependencies, Dependency, LifecycleHooks, Worker
 
 __all__ = [
     "Artifact",

@@ -14,12 +14,10 @@ from pydantic_core import from_json
 
 from keelbolt.errors import InvalidAgentResponseError, InvalidValue
 from keelbolt.protocol.types import Message, Metadata, Part, Task, TaskState
-from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
-from keelbolt.tasks.listing import list_tasks
+from keelbolt.tasks.listing import ListTasksQuery, list_tasks
 from keelbolt.tasks.notes import Note, OtherNote, error_note
-from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
-from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.parts import bounded, data_part, encoded_part, json_bytes, plain, text_part
 from keelbolt.tasks.run_state import EnterShield, LeaveShield
 from keelbolt.tasks.steps import QUESTION, Done, Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput

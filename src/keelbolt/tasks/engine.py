@@ -18,25 +18,21 @@ from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, TaskState
-from keelbolt.tasks.dependencies import Dependencies, Dependency
-from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import FAMILIES
-from keelbolt.tasks.hooks import LifecycleHooks
+from keelbolt.tasks.listing import ListTasksQuery
 from keelbolt.tasks.manager import TaskManager
 from keelbolt.tasks.mirror import Mirror, asked
 from keelbolt.tasks.mirrored import OWNER, ListsOwned
-from keelbolt.tasks.queries import ListTasksQuery
-from keelbolt.tasks.retention import RetentionPolicy
 from keelbolt.tasks.runner import Runner
-from keelbolt.tasks.sends import Send
-from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.sends import Envelope, Send, Sent
+from keelbolt.tasks.settings import RetentionPolicy, TaskSettings
 from keelbolt.tasks.statistics import StatisticsWriter
 from keelbolt.tasks.storage import KernelStorage, Storage, storage_of
 from keelbolt.tasks.storage.contract import overrides
 from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks
 from keelbolt.tasks.sweep import sweep
-from keelbolt.tasks.worker import AnyWorker, Worker, handler_of
+from keelbolt.tasks.worker import AnyWorker, Dependencies, Dependency, LifecycleHooks, Worker, handler_of
 
 
 class TaskEngine:

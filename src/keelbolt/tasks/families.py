@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
 from keelbolt.kernel import Collection, Detach, Index, Kernel, Query, Record, Scope
-from keelbolt.tasks.retention import RetentionPolicy
+from keelbolt.tasks.settings import RetentionPolicy
 
 TASKS = "tasks"  # task id → its current status: small, rewritten when the status changes
 SNAPSHOTS = "task_snapshots"  # task id → the state that its log produces, up to some seq

@@ -21,19 +21,17 @@ from keelbolt.errors import (
 )
 from keelbolt.kernel import Claim, Enqueue, FieldIn, Head, Operation, Scope, WorkItem, new_id
 from keelbolt.protocol.types import Message, Role, TaskState, encode, timestamp
-from keelbolt.tasks.envelope import ALONE, Envelope, Sent
 from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS, lane_of
-from keelbolt.tasks.ids import check_context_id
 from keelbolt.tasks.inbox import post
 from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.lifecycle import UserAnswer, WorkerStart, apply
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote, StatusNote, append_notes
 from keelbolt.tasks.pushes import nudge, nudges
-from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.record import TaskRecord, check_context_id
 from keelbolt.tasks.run import TaskRun
 from keelbolt.tasks.runner import Runner
-from keelbolt.tasks.sends import Send
+from keelbolt.tasks.sends import ALONE, Envelope, Send, Sent
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.steps import ANSWERS, QUESTION, RELAYED, read_answer
 from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks

@@ -23,18 +23,16 @@ from keelbolt.kernel import Enqueue, Entry, FieldIn, Head, Operation, Release, R
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, Role, TaskState, timestamp
 from keelbolt.tasks.dead import drop, owner_of, second_try
-from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import Followed, TaskSnapshot
 from keelbolt.tasks.families import EVENTS, QUEUE, TASKS, lane_of
 from keelbolt.tasks.inbox import STEERING, SteeringKind, cancelled
 from keelbolt.tasks.intake import RETRIES, RUNNING, Intake, checked_message
-from keelbolt.tasks.json import json_bytes
 from keelbolt.tasks.lifecycle import ClientCancel, PassOnCancel, apply
-from keelbolt.tasks.listing import list_tasks, newest_record
+from keelbolt.tasks.listing import ListTasksQuery, list_tasks, newest_record
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, append_notes, read_note
+from keelbolt.tasks.parts import json_bytes
 from keelbolt.tasks.pushes import nudges
-from keelbolt.tasks.queries import ListTasksQuery
-from keelbolt.tasks.sends import Send, named
+from keelbolt.tasks.sends import Envelope, Send, Sent, named
 from keelbolt.tasks.steps import RELAYED
 from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.timers import within

@@ -59,8 +59,10 @@ from keelbolt.tasks.families import (
     TASKS,
     WEBHOOKS,
 )
+from keelbolt.tasks.listing import moment
 from keelbolt.tasks.mirrored import (
     OWNER,
+    KeepsPushConfigs,
     ListsOwned,
     checks_of,
     context_written,
@@ -69,13 +71,13 @@ from keelbolt.tasks.mirrored import (
     difference,
     inserted,
     partition_of,
+    pushes_adopted,
+    pushes_written,
     subject_of,
     written,
 )
-from keelbolt.tasks.mirrored_pushes import KeepsPushConfigs, pushes_adopted, pushes_written
 from keelbolt.tasks.notes import OtherNote, append_notes
 from keelbolt.tasks.parts import agent_message, text_part
-from keelbolt.tasks.queries import moment
 from keelbolt.tasks.record import CurrentTurn, TaskRecord
 from keelbolt.tasks.storage.contract import Storage, overrides
 from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks, snapshot_operations

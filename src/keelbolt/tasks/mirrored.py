@@ -1,12 +1,12 @@
-"""Translates commits of the engine to calls of `Storage`, and stored tasks to notes. Pure."""
+"""Translates commits of the engine to calls of `Storage`, and stored tasks and push configs back. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from keelbolt.auth.principal import ANONYMOUS
 from keelbolt.kernel import Append, Complete, Delete, Draft, Entry, Insert, Operation, Put, Release, Replace
@@ -14,11 +14,12 @@ from keelbolt.kernel.commits import Check, address
 from keelbolt.kernel.records import Absent, Version
 from keelbolt.kernel.work import Bury, Fence, Retry
 from keelbolt.protocol.types import Artifact, Message, Task, TaskState, encode
-from keelbolt.tasks.families import CONTEXTS, EVENTS, INBOX, QUEUE, TASKS
+from keelbolt.tasks.families import CONTEXTS, EVENTS, INBOX, PUSH_CONFIGS, PUSH_CURSORS, QUEUE, TASKS
+from keelbolt.tasks.listing import ListTasksQuery, ListTasksResult
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, read_note
-from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult
-from keelbolt.tasks.storage.changes import artifact_note
+from keelbolt.tasks.pushes import push_ids, push_key
 from keelbolt.tasks.storage.contract import ArtifactWrite
+from keelbolt.tasks.storage.kernel import artifact_note
 
 OWNER = "keelbolt.owner"  # owner of a stored task, in its metadata, because a Storage has no owners
 
@@ -153,3 +154,36 @@ def difference(known: Task | None, stored: Task) -> list[Note]:
 
 def _note(draft: Draft) -> Note:
     return read_note(Entry(0, draft.kind, draft.data, 0))
+
+
+# ------------------------------------------------------------------------------------------------------ mirrored pushes
+
+
+@runtime_checkable
+class KeepsPushConfigs(Protocol):
+    """A storage that also keeps the push configs of tasks."""
+
+    async def keep_push_config(self, task_id: str, config_id: str, config: Any) -> None:
+        """Store this config (JSON), replacing the one with the same id; None deletes it."""
+
+    async def load_push_configs(self, task_id: str) -> Mapping[str, Any]:
+        """Return the configs of a task, by id."""
+
+
+def pushes_written(operations: Sequence[Operation]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the configs that a commit writes: task id, config id, and the config (None: it is deleted)."""
+    for operation in operations:
+        if isinstance(operation, Put | Insert | Replace | Delete) and operation.collection == PUSH_CONFIGS:
+            body = None if isinstance(operation, Delete) else from_json(operation.body)
+            yield *push_ids(operation.key), body
+
+
+def pushes_adopted(task_id: str, configs: Mapping[str, Any], seq: int) -> list[Operation]:
+    """Return the operations that restore the configs of a stored task; they receive the events after seq ``seq``."""
+    cursor = to_json({"seq": seq, "late": True})
+    operations: list[Operation] = []
+    for config_id, config in configs.items():
+        key = push_key(task_id, config_id)
+        operations.append(Put(PUSH_CONFIGS, key, to_json(config), {"task": task_id}))
+        operations.append(Put(PUSH_CURSORS, key, cursor))
+    return operations

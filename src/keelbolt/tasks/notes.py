@@ -27,7 +27,7 @@ from msgspec.structs import force_setattr
 from pydantic_core import from_json, to_json
 
 from keelbolt.kernel import Append, Draft, Entry
-from keelbolt.observability.exceptions import described
+from keelbolt.observability.logs import described
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks.families import EVENTS
 

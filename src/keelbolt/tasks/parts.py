@@ -1,16 +1,16 @@
-"""Messages and parts of the agent, as JSON."""
+"""Messages, parts and other values of the agent, as JSON."""
 
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from keelbolt.errors import InvalidAgentResponseError
 from keelbolt.kernel import new_id
 from keelbolt.protocol.types import Part, encode
-from keelbolt.tasks.json import json_bytes
 
 
 def agent_message(task_id: str, context_id: str, parts: bytes) -> bytes:
@@ -67,3 +67,41 @@ def encoded_part(part: Part) -> bytes:
         return encode(part)
     except ValueError as error:
         raise InvalidAgentResponseError(f"a part is not JSON: {str(error).splitlines()[0][:200]}") from None
+
+
+# ----------------------------------------------------------------------------------------------------------------- json
+
+
+MAX_WORDS_BYTES = 4 * 1024 * 1024  # limit of a message and of a step's result: they are in records that are rewritten
+MAX_CHUNK_BYTES = 15 * 1024 * 1024  # limit of one chunk of an artifact, which may have any number of chunks
+
+
+def bounded(data: bytes, what: str, limit: int = MAX_WORDS_BYTES) -> bytes:
+    """Return the bytes; raise InvalidAgentResponseError if there are too many."""
+    if len(data) > limit:
+        raise InvalidAgentResponseError(
+            f"{what} has {len(data)} bytes of JSON, the limit is {limit}; emit it as an artifact in chunks, or by URL"
+        )
+    return data
+
+
+def json_bytes(value: Any, what: str) -> bytes:
+    """Return the JSON of this value; ``what`` names it in the error."""
+    try:
+        data = to_json(value)
+        if b"NaN" in data or b"Infinity" in data:  # not JSON, unless they are part of a text
+            json.dumps(json.loads(data, parse_constant=_refuse))
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise InvalidAgentResponseError(f"{what} is not JSON: {_why(error)}") from None
+    return data
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not valid JSON")
+
+
+def _why(error: Exception) -> str:
+    text = str(error)
+    if "surrogate" in text:
+        return "it contains a lone surrogate (half of a character)"
+    return text.splitlines()[0][:200] if text else type(error).__name__

@@ -42,12 +42,11 @@ from keelbolt.protocol.types import (
     TaskStatusUpdateEvent,
     encode,
 )
-from keelbolt.tasks.deadline import new_deadline, seconds_left
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.parts import encoded_part, plain
 from keelbolt.tasks.relay_output import RelayOutput
-from keelbolt.tasks.steps import RELAYED, Policy, Unwind
-from keelbolt.tasks.traces import watched_step
+from keelbolt.tasks.steps import RELAYED, Policy, Unwind, new_deadline, seconds_left
+from keelbolt.tasks.telemetry import watched_step
 from keelbolt.tasks.view import StepView
 
 if TYPE_CHECKING:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from keelbolt.client.events import Event
-from keelbolt.protocol.types import Artifact, Message, Task
-from keelbolt.tasks.json import bounded
+from keelbolt.protocol.types import Artifact, Message, Part, Task
 from keelbolt.tasks.lifecycle import ProgressReport
 from keelbolt.tasks.notes import Note, OtherNote
-from keelbolt.tasks.parts import agent_message, encoded_part
+from keelbolt.tasks.parts import agent_message, bounded, encoded_part
 from keelbolt.tasks.steps import DETAIL
 
 if TYPE_CHECKING:
     from keelbolt.tasks.context import TaskContext
-from collections.abc import Sequence
-
-from keelbolt.protocol.types import Part
 
 
 class RelayOutput:

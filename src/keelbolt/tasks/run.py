@@ -15,10 +15,9 @@ from keelbolt.kernel import Fence, Head
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.tasks.context import TaskContext
 from keelbolt.tasks.families import INBOX
-from keelbolt.tasks.inbox_listener import InboxListener
+from keelbolt.tasks.inbox import InboxListener
 from keelbolt.tasks.journal import InboxHasMore, TaskJournal
 from keelbolt.tasks.lifecycle import End, ProgressReport
-from keelbolt.tasks.log_fields import log_fields
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote, error_note
 from keelbolt.tasks.record import CurrentTurn, TaskRecord
 from keelbolt.tasks.run_state import (
@@ -41,6 +40,7 @@ from keelbolt.tasks.run_state import (
 )
 from keelbolt.tasks.steps import Steps, Suspend, Unwind
 from keelbolt.tasks.stored_tasks import StoredTask, TaskKey
+from keelbolt.tasks.telemetry import log_fields
 
 if TYPE_CHECKING:
     from keelbolt.tasks.runner import Runner

@@ -5,32 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from keelbolt.kernel import Claim, QueueTopic, Release, Scope
 from keelbolt.leases import Lease, Outage, cancelled, give_back
-from keelbolt.observability.masking import masked
-from keelbolt.observability.metrics import Metrics
-from keelbolt.observability.task_statistics import TaskStatistics
+from keelbolt.observability.logs import masked
+from keelbolt.observability.metrics import Metrics, TaskStatistics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.types import Message, TaskState
-from keelbolt.tasks.dependencies import Dependencies
 from keelbolt.tasks.events import TaskFeeds
 from keelbolt.tasks.families import QUEUE
-from keelbolt.tasks.hooks import LifecycleHooks
 from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.lifecycle import End, WorkerStart
-from keelbolt.tasks.log_fields import log_fields
 from keelbolt.tasks.notes import Note, OtherNote, error_note
 from keelbolt.tasks.record import TaskRecord
-from keelbolt.tasks.request_contexts import RequestContexts
 from keelbolt.tasks.run import TaskRun
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks, TaskKey
-from keelbolt.tasks.traces import traced
-from keelbolt.tasks.worker import Handler
+from keelbolt.tasks.telemetry import log_fields, traced
+from keelbolt.tasks.worker import Dependencies, Handler, LifecycleHooks
 
 logger = logging.getLogger("keelbolt.tasks")
 
@@ -215,7 +210,8 @@ class Runner:
                 if not await self._claim():
                     await watch.wait(POLL_SECONDS)
 
-    async def _claim(self) -> int:
+    async def _claim(self) -> bool:
+        """Claim and start tasks. Return whether to claim again at once: False if no task is waiting."""
         limit = min(self.free, CLAIM_BATCH)
         self._reserved += limit
         name = self.name
@@ -224,8 +220,8 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - a process that stops claiming would look healthy
             if self._outage.failed(error):
                 self._count("storage_outages")
-            claims = ()
             await asyncio.sleep(POLL_SECONDS)
+            return True
         else:
             self._outage.ended()
         finally:
@@ -233,11 +229,11 @@ class Runner:
         if name != self.name:  # the lease was given up meanwhile, so it is not renewed for these
             for claim in claims:
                 self.give_back_later(claim)
-            return len(claims)
+            return bool(claims)
         for claim in await self._one_suspect(claims):
             self._reserved += 1
             self._spawn(self._begin(claim))
-        return len(claims)
+        return bool(claims)
 
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """Return the claims to start, with at most one suspect.
@@ -396,3 +392,29 @@ class Runner:
 
 def _reason(error: Exception) -> str:
     return masked(str(error))[:MAX_REASON]
+
+
+# ----------------------------------------------------------------------------------------------------- request contexts
+
+
+MAX_WAITING = 1000  # requests whose turn has not started here; the oldest is dropped first
+
+Key = tuple[Scope, str, str]  # scope of the owner, task id, message id
+
+
+class RequestContexts:
+    """Values of a request that its worker sees: in memory from the send until the turn starts here, never stored."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Key, dict[str, Any]] = {}
+
+    def put(self, key: Key, values: Mapping[str, Any]) -> None:
+        """Keep the values until the turn of this message starts here."""
+        self._waiting.pop(key, None)
+        self._waiting[key] = dict(values)
+        if len(self._waiting) > MAX_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+
+    def take(self, key: Key) -> dict[str, Any]:
+        """Return and remove the values of this message's request; empty if this process has none."""
+        return self._waiting.pop(key, None) or {}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
+from keelbolt.data.retention import FacePolicy
 from keelbolt.environment import check_names
 from keelbolt.errors import InvalidValue
+from keelbolt.protocol.types import TaskState
 
 DoubleText = Literal["enqueue", "reject", "interrupt"]
 RepeatedSend = Literal["auto", "same", "new"]
@@ -69,3 +71,44 @@ def _read(name: str, text: str, kind: type) -> Any:
         return kind(text)
     except ValueError:
         raise InvalidValue(f"{name} must be a number, not {text!r}") from None
+
+
+# ------------------------------------------------------------------------------------------------------------ retention
+
+
+STATES = ("completed", "failed", "canceled", "rejected", "input_required", "auth_required")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy(FacePolicy):
+    """How long a task is kept after the last change of its status, in seconds; None: forever.
+
+    RetentionPolicy(completed=days(30), failed=days(90), log=hours(1))
+
+    Tasks that are submitted or working are never erased; paused tasks are erased if an age is given. ``log`` is the
+    time for which the log entries of a finished task are kept: afterwards only its snapshot is left, and a late reader
+    gets the snapshot with a gap. The value of a context is erased with the last of its tasks.
+    """
+
+    face: ClassVar[str] = "tasks"
+
+    completed: float | None = None
+    failed: float | None = None
+    canceled: float | None = None
+    rejected: float | None = None
+    input_required: float | None = None
+    auth_required: float | None = None
+    log: float | None = None
+    every: float = 600.0  # interval of the sweep in a process with this policy
+
+    def __post_init__(self) -> None:
+        FacePolicy.__post_init__(self)
+        if not self.every > 0:
+            raise InvalidValue("every must be more than 0 seconds")
+
+    def ages(self) -> Iterator[tuple[TaskState, float]]:
+        """Yield the states whose tasks are erased, and the age in seconds."""
+        for name in STATES:
+            age: float | None = getattr(self, name)
+            if age is not None:
+                yield TaskState[name], age

@@ -19,7 +19,7 @@ from keelbolt.data.erasing import PARTITION
 from keelbolt.errors import KeelboltError
 from keelbolt.kernel import Collection, Index, Kernel, Put, Query
 from keelbolt.leases import cancelled
-from keelbolt.observability.task_statistics import bucket_quantile
+from keelbolt.observability.metrics import bucket_quantile
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.runner import Runner
 

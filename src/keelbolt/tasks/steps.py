@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic_core import from_json
 
 from keelbolt.errors import InvalidValue, StepFailed
+from keelbolt.kernel import Clock
 from keelbolt.protocol.types import Message, TaskState
-from keelbolt.tasks.deadline import new_deadline, seconds_left
-from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
-from keelbolt.tasks.parts import agent_message, data_part, plain, text_part
-from keelbolt.tasks.traces import watched_step
+from keelbolt.tasks.parts import agent_message, bounded, data_part, json_bytes, plain, text_part
+from keelbolt.tasks.telemetry import watched_step
 from keelbolt.tasks.view import StepView
 
 if TYPE_CHECKING:
@@ -286,3 +285,36 @@ def _call(name: str, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, 
 async def _called(call: Callable[[], Any]) -> Any:
     result = call()
     return await result if inspect.isawaitable(result) else result
+
+
+# ------------------------------------------------------------------------------------------------------------- deadline
+
+
+MICROSECONDS = 1_000_000
+
+
+def new_deadline(clock: Clock, seconds: float) -> dict[str, Any]:
+    """Return the JSON of a deadline in ``seconds``. ``until`` is its wall time in microseconds, for display."""
+    wait = int(seconds * MICROSECONDS)
+    return {
+        "until": clock.wall() + wait,
+        "steady": clock.steady() + wait,
+        "boot": clock.boot(),
+        "seconds": seconds,
+    }
+
+
+def seconds_left(clock: Clock, deadline: dict[str, Any] | int, *, otherwise: float) -> float:
+    """Return the time until a deadline; 0 or less: it is over.
+
+    On the machine that set the deadline, its steady clock decides, so that a wall clock that is set back or forward
+    changes nothing. After a reboot, and on other machines, the wall clock decides. ``otherwise`` is returned if it is
+    wrong: the deadline is further away than the requested time.
+    """
+    if isinstance(deadline, int):  # of version 0.1.0
+        return (deadline - clock.wall()) / MICROSECONDS
+    if deadline["boot"] == clock.boot():
+        left = (deadline["steady"] - clock.steady()) / MICROSECONDS
+    else:
+        left = (deadline["until"] - clock.wall()) / MICROSECONDS
+    return left if left <= deadline["seconds"] else otherwise

@@ -22,9 +22,8 @@ from keelbolt.kernel import Clock, Delete, Kernel, Operation, Put, Scope
 from keelbolt.protocol.extensions import GENERATION
 from keelbolt.protocol.types import Message, Task, TaskState
 from keelbolt.tasks.families import EVENTS, SEGMENTS, SNAPSHOTS, TASKS
-from keelbolt.tasks.ids import is_task_id
 from keelbolt.tasks.notes import read_note
-from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.record import TaskRecord, is_task_id
 from keelbolt.tasks.view import SNAPSHOT_ENTRIES, SegmentedList, TaskView, step_key
 
 FIRST_PAGE = SNAPSHOT_ENTRIES + 44  # most tasks fit in one page, and then need no snapshot

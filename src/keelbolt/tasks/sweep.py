@@ -1,7 +1,7 @@
-"""Applies a retention policy: erases old tasks, and trims the logs of tasks that ended a while ago.
+"""Erases tasks and contexts: on request, and old ones by a retention policy; trims the logs of tasks that ended.
 
-It goes through all partitions, in small commits. Any number of processes may sweep at once: finished work is skipped,
-and records that changed after they were found are left alone.
+The sweep goes through all partitions, in small commits. Any number of processes may sweep at once: finished work is
+skipped, and records that changed after they were found are left alone.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 from pydantic_core import from_json
 
+from keelbolt.data.erasing import erase_target
+from keelbolt.data.families import EVERYTHING, SubjectLocation
 from keelbolt.errors import CommitRefused, KeelboltError, StorageCorrupt, StorageUnavailable
 from keelbolt.kernel import Delete, FieldIn, Head, Put, Query, Record, Scope, Trim
-from keelbolt.tasks.erase import erase_task
-from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASKS
+from keelbolt.tasks.families import CONTEXTS, EVENTS, FACE, PUSH_CURSORS, SWEEPS, TASKS
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.record import ENDED
-from keelbolt.tasks.retention import RetentionPolicy
+from keelbolt.tasks.settings import RetentionPolicy
 from keelbolt.tasks.stored_tasks import FIRST_PAGE, StoredTask, StoredTasks, snapshot_operations
 
 logger = logging.getLogger("keelbolt.tasks")
@@ -190,3 +191,27 @@ async def _awaited(task: StoredTask) -> bool:
     cursors = [from_json(record.body) for record in found if record is not None]
     active = [cursor for cursor in cursors if cursor["status"] == "active"]
     return len(cursors) < len(keys) or any(cursor["seq"] < task.view.head for cursor in active)
+
+
+# ---------------------------------------------------------------------------------------------------------------- erase
+
+
+async def erase_task(store: StoredTasks, scope: Scope, task_id: str, *, version: int | None = None) -> bool:
+    """Erase the task in any state; its worker can't write any more. Return False if there is none.
+
+    With ``version``, erase it only if its record is still at this version. Every change of status changes the version.
+    """
+    await store.take_in(scope, task_id)
+    return bool(await erase_target(FACE, SubjectLocation(scope, "task", task_id), version=version))
+
+
+async def erase_context(scope: Scope, context_id: str) -> int:
+    """Erase every task of the context, and the worker's value for it; return the number of tasks."""
+    erased = await erase_target(FACE, SubjectLocation(scope, "context", context_id))
+    return erased.records["tasks"]
+
+
+async def erase_owner(scope: Scope) -> int:
+    """Erase every task and context of one owner; return the number of tasks."""
+    erased = await erase_target(FACE, SubjectLocation(scope, EVERYTHING))
+    return erased.records["tasks"]

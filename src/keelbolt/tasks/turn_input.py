@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
+from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.errors import TurnEnded
+from keelbolt.errors import CommitRefused, ConcurrencyError, LeaseLost, TurnEnded
+from keelbolt.kernel import Fence, Insert, Operation, Put, Replace, Scope
 from keelbolt.observability.tracing import carried
-from keelbolt.protocol.modes import accepts
+from keelbolt.protocol.requests import accepts
 from keelbolt.protocol.types import Artifact, Message, Part
-from keelbolt.tasks.dependencies import Dependencies
-from keelbolt.tasks.json import bounded
-from keelbolt.tasks.parts import agent_message, data_part, text_part
+from keelbolt.tasks.families import CONTEXTS
+from keelbolt.tasks.parts import agent_message, bounded, data_part, json_bytes, text_part
 from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA, STREAMED
 from keelbolt.tasks.steps import Steps
+from keelbolt.tasks.worker import Dependencies
 
 if TYPE_CHECKING:
     from keelbolt.tasks.inbox import SteeringRequest
     from keelbolt.tasks.run import TaskRun
-import inspect
-from collections.abc import Awaitable, Callable
-
-from pydantic_core import from_json
-
-from keelbolt.errors import CommitRefused, ConcurrencyError, LeaseLost
-from keelbolt.kernel import Fence, Insert, Operation, Put, Replace, Scope
-from keelbolt.tasks.families import CONTEXTS
-from keelbolt.tasks.json import json_bytes
 
 _MESSAGES = TypeAdapter(list[Message])
 

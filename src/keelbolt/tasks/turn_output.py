@@ -12,10 +12,18 @@ from keelbolt.errors import CommitRefused, InvalidAgentResponseError, LeaseLost
 from keelbolt.kernel.blobs import BlobSource
 from keelbolt.protocol.types import Part
 from keelbolt.tasks.files import TaskFile, keep_file
-from keelbolt.tasks.json import MAX_CHUNK_BYTES, bounded, json_bytes
 from keelbolt.tasks.lifecycle import ProgressReport
 from keelbolt.tasks.notes import ArtifactNote
-from keelbolt.tasks.parts import content_part, encoded_part, json_text, plain, text_part
+from keelbolt.tasks.parts import (
+    MAX_CHUNK_BYTES,
+    bounded,
+    content_part,
+    encoded_part,
+    json_bytes,
+    json_text,
+    plain,
+    text_part,
+)
 from keelbolt.tasks.turn_input import TaskInput
 
 

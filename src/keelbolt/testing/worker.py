@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
+from msgspec.structs import replace
 from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.errors import KeelboltError
-from keelbolt.kernel import Kernel, new_id
+from keelbolt.errors import KeelboltError, StorageUnreachable
+from keelbolt.kernel import Claim, Kernel, Scope, new_id
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.protocol.types import Message, Part, Role, Task
 from keelbolt.tasks import Envelope, TaskEngine, TaskSettings
@@ -26,7 +27,6 @@ from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.tasks.worker import AnyWorker
 from keelbolt.testing.clock import FakeClock
-from keelbolt.testing.link import KernelLink
 
 SECONDS = 10.0
 LOOK_SECONDS = 0.002
@@ -234,3 +234,29 @@ def _message(content: str | Message | Sequence[Part], more: dict[str, Any]) -> M
         return content.model_copy(update=more)
     parts = [Part(text=content)] if isinstance(content, str) else list(content)
     return Message(**{"message_id": new_id(), "role": Role.user, "parts": parts, **more})
+
+
+# ----------------------------------------------------------------------------------------------------------------- link
+
+
+class KernelLink:
+    """Forwards every call to the kernel. While ``cut`` is set, calls raise StorageUnreachable instead.
+
+    Its scopes and the scopes of its claims use the link as well.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.cut = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.cut and name != "watch":
+            raise StorageUnreachable
+        return getattr(self.kernel, name)
+
+    def scoped(self, partition: str) -> Scope:
+        return Scope(self, partition)  # type: ignore[arg-type]
+
+    async def claim(self, *given: Any, **named: Any) -> Sequence[Claim]:
+        claims = await self.__getattr__("claim")(*given, **named)
+        return [replace(claim, scope=self.scoped(claim.partition)) for claim in claims]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keelbolt.outbound.download import DownloadRules
 from keelbolt.turns.abort import AbortController, AbortSignal
-from keelbolt.turns.callbacks import CALLBACKS, REQUIRED, StorageCallbacks
+from keelbolt.turns.callbacks import CALLBACKS, REQUIRED, FetchPolicy, StorageCallbacks, TopK, Window
 from keelbolt.turns.chat import (
     AnthropicModel,
     CallRequest,
@@ -22,9 +22,9 @@ from keelbolt.turns.chat import (
     tool,
 )
 from keelbolt.turns.codec import ArtifactTypes, Resolvers, TurnCodec
-from keelbolt.turns.context import TurnContext, TurnInput
+from keelbolt.turns.context import ProgressStore, TurnContext, TurnInput, TurnProgress
 from keelbolt.turns.dispatch import DispatchRunner, Executor
-from keelbolt.turns.dispatch_context import DispatchContext
+from keelbolt.turns.dispatch_context import DispatchContext, RawDispatch
 from keelbolt.turns.durable import (
     DurableGates,
     DurableStorage,
@@ -35,11 +35,8 @@ from keelbolt.turns.durable import (
     durable_storage,
 )
 from keelbolt.turns.gates import GateStore, Settlement, TurnGate
-from keelbolt.turns.helpers import ExecutorHelpers
-from keelbolt.turns.hydrate import hydrate
-from keelbolt.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolStore, in_memory_media_reader
-from keelbolt.turns.noop import noop_storage
-from keelbolt.turns.pipeline import Middleware, Next
+from keelbolt.turns.in_memory import InMemoryMediaStore, InMemorySpoolStore, in_memory_media_reader, noop_storage
+from keelbolt.turns.middleware import Middleware, Next, hydrate
 from keelbolt.turns.primitives import (
     Identity,
     Media,
@@ -53,16 +50,13 @@ from keelbolt.turns.primitives import (
     register_encoding,
     tool_call_checksum,
 )
-from keelbolt.turns.progress import ProgressStore, TurnProgress
 from keelbolt.turns.queue import Persistence
-from keelbolt.turns.raw_dispatch import RawDispatch
 from keelbolt.turns.readers import ByteStore, ListableByteStore, MediaReader, RangeReader, SpoolReader
 from keelbolt.turns.registry import Registry
+from keelbolt.turns.reports import ExecutorHelpers
 from keelbolt.turns.runner import TurnResult, TurnRunner, TurnRunnerConfig
 from keelbolt.turns.sets import InstructionSet, PrimitiveSet
-from keelbolt.turns.tool_registry import ToolRegistry
-from keelbolt.turns.tools import Tool
-from keelbolt.turns.windows import FetchPolicy, TopK, Window
+from keelbolt.turns.tools import Tool, ToolRegistry
 from keelbolt.turns.worker import TurnWorker, turn_worker
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The context of a turn, passed to the turn's middleware and to every storage callback."""
+"""The context of a turn, passed to the turn's middleware and to every storage callback, and the progress of a turn."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from keelbolt.eager import Started
 from keelbolt.errors import InvalidInitialRegistryValue, InvalidTurnContext, TurnError
 from keelbolt.kernel.ids import new_id
 from keelbolt.turns.abort import AbortController, AbortSignal
-from keelbolt.turns.buses import Emitter
-from keelbolt.turns.events import Kind, Op
+from keelbolt.turns.events import Emitter, Kind, Op
 from keelbolt.turns.gates import GateStore, TurnGate, pass_gate, question
-from keelbolt.turns.holdings import SetWrite, TurnSets
 from keelbolt.turns.primitives import Message, Tokenizable, ToolCall
-from keelbolt.turns.progress import ProgressStore
 from keelbolt.turns.registry import Registry
+from keelbolt.turns.sets import SetWrite, TurnSets
 from keelbolt.turns.surface import BaseContext
-from keelbolt.turns.tool_registry import ToolRegistry
+from keelbolt.turns.tools import ToolRegistry
 
 if TYPE_CHECKING:
     from keelbolt.turns.durable.scope import TurnScope
@@ -210,3 +208,33 @@ def _stash(value: Any, scope: object = None) -> Registry:
         return Registry(value if scope is None else {**(value or {}), "scope": scope})
     except InvalidInitialRegistryValue as wrong:
         raise InvalidTurnContext(f"stash: {wrong}") from wrong
+
+
+# ------------------------------------------------------------------------------------------------------------- progress
+
+
+@dataclass(frozen=True, slots=True)
+class TurnProgress:
+    """Progress of a turn, stored with its iterations: an interrupted turn continues after the last stored one.
+
+    ``iterations`` counts the stored iterations; ``ended``: the last one was acknowledged, no dispatch is left.
+    """
+
+    iterations: int = 0
+    ended: bool = False
+
+
+class ProgressStore(Protocol):
+    """Stores the progress of turns that were given a ``turn_id``."""
+
+    async def begin(self, ctx: TurnContext, /) -> TurnProgress:
+        """Make this process the runner of the turn; writes of another process that still runs it are then refused."""
+        ...
+
+    async def reached(self, ctx: TurnContext, progress: TurnProgress, /) -> None:
+        """Store the progress. Called within the unit of work of each iteration, so that both are stored or neither."""
+        ...
+
+    def leave(self, ctx: TurnContext, /) -> None:
+        """End the run, after success or failure."""
+        ...

@@ -22,23 +22,24 @@ from keelbolt.errors import (
     TurnError,
 )
 from keelbolt.turns.abort import ends_task, is_abort
-from keelbolt.turns.buses import Bus, Emitter, Listener
 from keelbolt.turns.context import TurnContext
-from keelbolt.turns.dispatch_context import DispatchContext, DispatchSeed, UnitOfWork
+from keelbolt.turns.dispatch_context import DispatchContext, DispatchSeed, RawDispatch, UnitOfWork
 from keelbolt.turns.events import (
+    Bus,
     DispatchEnd,
     DispatchStart,
+    Emitter,
     IterationEnd,
     IterationStart,
+    Listener,
     Status,
     milliseconds,
     now,
 )
-from keelbolt.turns.helpers import ExecutorHelpers
-from keelbolt.turns.holdings import SetWrite
-from keelbolt.turns.pipeline import Middleware, Pipeline
+from keelbolt.turns.middleware import Middleware, Pipeline
 from keelbolt.turns.queue import Persistence
-from keelbolt.turns.raw_dispatch import RawDispatch
+from keelbolt.turns.reports import ExecutorHelpers
+from keelbolt.turns.sets import SetWrite
 from keelbolt.turns.validate import executor_problems, option_problems, persistence_problems, pipeline_problems
 
 MAX_ITERATIONS = 100

@@ -19,7 +19,7 @@ from keelbolt.eager import FinishedCall, Started
 from keelbolt.errors import DispatchFlushError, InvalidLlmExecutionContext
 from keelbolt.turns.abort import ends_task
 from keelbolt.turns.events import Kind
-from keelbolt.turns.holdings import SetWrite
+from keelbolt.turns.sets import SetWrite
 
 Mode = Literal["deferred", "immediate"]
 Persistence: TypeAlias = "Mode | Mapping[str, Mode]"

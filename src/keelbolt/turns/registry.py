@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keelbolt.errors import InvalidInitialRegistryValue
-from keelbolt.turns.primitives.frozen import REFUSED
+from keelbolt.turns.primitives.values import REFUSED
 
 
 class Registry:

@@ -1,24 +1,31 @@
-"""Shows a turn's reports to the clients of its task: messages and thoughts as they grow, tool calls as they progress.
+"""Relays between a task's clients and its turn: the turn's reports to clients, a client's message to the thread.
 
-Each is an artifact of the task, as is each attachment of an assistant's message. Its metadata has under
-``keelbolt.turns`` its ``kind`` (message, thought, tool_call, media), its ``id`` in the turn, and whether it was
-``discarded``: an interrupted iteration reported it, and the repeated one did not.
+Clients get messages and thoughts as they grow, and tool calls as they progress. Each is an artifact of the task, as is
+each attachment of an assistant's message. Its metadata has under ``keelbolt.turns`` its ``kind`` (message, thought,
+tool_call, media), its ``id`` in the turn, and whether it was ``discarded``: an interrupted iteration reported it, and
+the repeated one did not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from pydantic_core import to_jsonable_python
 
-from keelbolt.tasks import TaskContext
-from keelbolt.turns.buses import Listener
-from keelbolt.turns.events import TextReport, ToolCallReport
+from keelbolt.tasks import FileInfo, TaskContext
+from keelbolt.turns.durable.adapter import DurableStorage
+from keelbolt.turns.durable.scope import TurnLike
+from keelbolt.turns.events import Listener, TextReport, ToolCallReport, now
+from keelbolt.turns.in_memory import InMemoryMediaReader
 from keelbolt.turns.primitives import Media, Message, Tokenizable
+from keelbolt.turns.primitives.content import MediaKind
+from keelbolt.turns.readers import MediaReader
 
 METADATA = "keelbolt.turns"
 SHOWN = ("message", "thought", "tool_call")
@@ -190,3 +197,62 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Tokenizable):
         return str(value)
     return to_jsonable_python(value, fallback=lambda other: f"({type(other).__name__})")
+
+
+# ------------------------------------------------------------------------------------------------------------- incoming
+
+
+_KINDS: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
+
+
+async def incoming(task: TaskContext, storage: DurableStorage, turn: TurnLike) -> Message:
+    """Return the message of this task's turn: text and JSON are its content, files its attachments.
+
+    Files of more than `INLINE_BYTES` are first written to the blobs of the storage. A file given by URL is downloaded
+    when it is read. The id is the same at each call, and can't collide with ids of agents or of other tasks' clients.
+    """
+    name = f"user:{task.task_id}:{task.message_id}"
+    said = [task.user_text] if task.user_text else []
+    said += [json.dumps(data, ensure_ascii=False) for data in task.data_parts]
+    attachments: list[Media] = []
+    for number, file in enumerate(task.files):
+        media_id = f"{name}:{number}"
+        attachments.append(_media(media_id, file, await _reader(file, media_id, storage, turn)))
+    moment = now()
+    return Message(
+        id=name,
+        role="user",
+        content="\n".join(said) or (None if attachments else "(nothing)"),
+        attachments=attachments,
+        created_at=moment,
+        updated_at=moment,
+    )
+
+
+async def _reader(file: FileInfo, name: str, storage: DurableStorage, turn: TurnLike) -> MediaReader:
+    if file.url is not None:
+        return storage.media_at(file.url)
+    content = file.content or b""
+    if len(content) <= INLINE_BYTES:
+        return InMemoryMediaReader(content)
+    return await storage.blobs.media(turn).write(name, content)
+
+
+def _media(name: str, file: FileInfo, reader: MediaReader) -> Media:
+    mime = file.media_type or "application/octet-stream"
+    return Media.user_attachment(
+        kind=_KINDS.get(mime.partition("/")[0], "document"),
+        id=name,
+        mime_type=mime,
+        filename=file.filename or _last_name(file.url) or "file",
+        source=file.url or None,
+        reader=reader,
+    )
+
+
+def _last_name(url: str | None) -> str:
+    """Return the name of the file at this URL; empty if the URL does not end with one."""
+    try:
+        return unquote(urlsplit(url or "").path).rpartition("/")[2]
+    except ValueError:
+        return ""

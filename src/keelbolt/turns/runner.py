@@ -17,18 +17,15 @@ from keelbolt.errors import (
     PipelineShortCircuited,
     TurnError,
 )
-from keelbolt.turns.buses import Bus, Emitter, Listener
 from keelbolt.turns.callbacks import CALLBACKS, SomeCallbacks, StorageCallbacks
-from keelbolt.turns.context import TurnContext, TurnInput
+from keelbolt.turns.context import ProgressStore, TurnContext, TurnInput
 from keelbolt.turns.dispatch import MAX_ITERATIONS, DispatchRunner, Executor
 from keelbolt.turns.dispatch_context import UnitOfWork
-from keelbolt.turns.events import DispatchEnd, TurnEnd, TurnStart, milliseconds, now
+from keelbolt.turns.events import Bus, DispatchEnd, Emitter, Listener, TurnEnd, TurnStart, milliseconds, now
 from keelbolt.turns.gates import GateStore
-from keelbolt.turns.pipeline import Middleware, Pipeline
-from keelbolt.turns.progress import ProgressStore
+from keelbolt.turns.middleware import Middleware, Pipeline
 from keelbolt.turns.queue import Persistence
-from keelbolt.turns.tool_registry import ToolRegistry
-from keelbolt.turns.tools import Tool
+from keelbolt.turns.tools import Tool, ToolRegistry
 from keelbolt.turns.validate import (
     PIPELINES,
     callback_problems,

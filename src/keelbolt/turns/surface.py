@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from keelbolt.errors import InvalidInitialValue
 from keelbolt.turns.abort import AbortController, AbortSignal
-from keelbolt.turns.buses import Emitter
-from keelbolt.turns.events import Kind, Op, TextReport, ToolCallReport, ToolExecutionEnd, ToolExecutionStart
-from keelbolt.turns.holdings import TurnSets
+from keelbolt.turns.codec import PLURALS, TYPES
+from keelbolt.turns.events import Emitter, Kind, Op, TextReport, ToolCallReport, ToolExecutionEnd, ToolExecutionStart
 from keelbolt.turns.primitives import Memory, Message, Moment, Retrievable, Thought, Tokenizable, ToolCall
 from keelbolt.turns.readers import ByteSource, MediaReader, SpoolReader
 from keelbolt.turns.schemas import Schema
-from keelbolt.turns.sets import InstructionSet, PrimitiveSet
+from keelbolt.turns.sets import InstructionSet, PrimitiveSet, TurnSets
 
 if TYPE_CHECKING:
     from keelbolt.turns.tools import Tool
-from collections.abc import Iterable, Mapping
-
-from keelbolt.errors import InvalidInitialValue
-from keelbolt.turns.codec.kinds import PLURALS, TYPES
 
 Written: TypeAlias = Coroutine[Any, Any, Any]
 

@@ -1,26 +1,31 @@
-"""Tools that a model can call."""
+"""Tools that a model can call, and the tools of a turn, by name and in order."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from keelbolt.errors import InvalidInitialToolValue, InvalidToolArgs, ToolDownstreamError, TurnError
+from keelbolt.errors import (
+    InvalidInitialToolValue,
+    InvalidToolArgs,
+    ToolAlreadyRegistered,
+    ToolDownstreamError,
+    TurnError,
+)
 from keelbolt.tasks.threads import in_thread
 from keelbolt.turns.abort import ends_task, is_abort
-from keelbolt.turns.arity import arity_problem
 from keelbolt.turns.events import ToolExecutionEnd, ToolExecutionStart, milliseconds, now
 from keelbolt.turns.primitives import Media, SpooledArtifact, tool_call_checksum
-from keelbolt.turns.primitives.checks import Wrong, flag, optional_text, refusing, text
-from keelbolt.turns.primitives.frozen import thawed
+from keelbolt.turns.primitives.values import Wrong, flag, optional_text, refusing, text, thawed
 from keelbolt.turns.registry import Registry
 from keelbolt.turns.schemas import Schema, checker, json_schema
 
 if TYPE_CHECKING:
     from keelbolt.turns.context import TurnContext
     from keelbolt.turns.dispatch_context import DispatchContext
+
 
 ToolResult: TypeAlias = "str | bytes | Media | list[Media]"
 Handler: TypeAlias = "Callable[[Any, Any, Registry], Awaitable[ToolResult] | ToolResult]"
@@ -208,3 +213,147 @@ def _fitting(name: str, result: object) -> None:
     raise ToolDownstreamError(
         f"the tool {name} returned {type(result).__name__}; a tool returns a str, bytes, Media or a list of Media"
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------- arity
+
+
+def arity_problem(function: object, count: int) -> str | None:
+    """Return the reason why the function can't be called with exactly ``count`` positional arguments, or None.
+
+    Only required parameters count, not those with a default or ``self`` of a bound method. Wrapped functions behind
+    decorators are not inspected.
+    """
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return "can't be inspected; wrap it in a function that names its parameters"
+    needed = 0
+    for parameter in signature.parameters.values():
+        bare = parameter.default is parameter.empty
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return f"hides its parameters behind *{parameter.name}; name them"
+        if parameter.kind is parameter.KEYWORD_ONLY and bare:
+            return f"requires the keyword argument {parameter.name}, which the runner does not pass; give it a default"
+        if parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD} and bare:
+            needed += 1
+    if needed == count:
+        return None
+    default = "; a parameter with a default does not count" if needed < count else ""
+    return f"takes {needed} parameter{'' if needed == 1 else 's'}{default}"
+
+
+# -------------------------------------------------------------------------------------------------------- tool registry
+
+
+class Acknowledged(Protocol):
+    def on_ack(self, handler: Callable[[], None], /) -> Callable[[], None]: ...
+
+
+class ToolRegistry:
+    """Tools by name. A hidden one can be called but is not shown to the model."""
+
+    __slots__ = ("_hidden", "_tools")
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._hidden: set[str] = set()
+        for tool in tools:
+            self.register(tool)
+
+    def register(self, tool: Tool, *, overwrite: bool = False) -> None:
+        """Add the tool; with ``overwrite`` it replaces one of the same name."""
+        if not isinstance(tool, Tool):
+            raise InvalidInitialToolValue(f"register takes a Tool, not {type(tool).__name__}")
+        if tool.name in self._tools and not overwrite:
+            raise ToolAlreadyRegistered(
+                f"a tool named {tool.name!r} is already registered; pass overwrite=True or use another name"
+            )
+        self._tools[tool.name] = tool
+
+    def unregister(self, name: str) -> bool:
+        """Remove the tool; return whether it was registered."""
+        self._hidden.discard(name)
+        return self._tools.pop(name, None) is not None
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def has(self, name: str) -> bool:
+        return name in self._tools
+
+    def all(self) -> list[Tool]:
+        return list(self._tools.values())
+
+    def visible(self) -> list[Tool]:
+        """Return the tools that the model is shown."""
+        return [tool for tool in self if tool.name not in self._hidden]
+
+    def hidden(self) -> list[Tool]:
+        return [tool for tool in self if tool.name in self._hidden]
+
+    def hide(self, *names: str) -> None:
+        """Hide these tools; this also applies to names registered later."""
+        self._hidden.update(names)
+
+    def unhide(self, *names: str) -> None:
+        self._hidden.difference_update(names)
+
+    def set_hidden(self, names: Iterable[str]) -> None:
+        """Hide exactly these tools."""
+        self._hidden = set(names)
+
+    def clear_hidden(self) -> None:
+        self._hidden.clear()
+
+    def prune_ephemeral(self) -> list[Tool]:
+        """Remove and return the ephemeral tools."""
+        pruned = [tool for tool in self if tool.ephemeral]
+        for tool in pruned:
+            self.unregister(tool.name)
+        return pruned
+
+    def bind_context(self, ctx: Acknowledged) -> Callable[[], None]:
+        """Remove the ephemeral tools when this dispatch is acknowledged. Return a function that undoes the binding."""
+
+        def prune() -> None:
+            self.prune_ephemeral()
+
+        return ctx.on_ack(prune)
+
+    def copy(self) -> ToolRegistry:
+        copied = ToolRegistry(self)
+        copied._hidden = set(self._hidden)
+        return copied
+
+    @staticmethod
+    def merge(registries: Iterable[ToolRegistry], *, on_collision: Collision = "throw") -> ToolRegistry:
+        """Return one registry of all. For equal names the later tool's own policy decides, or else ``on_collision``."""
+        if on_collision not in COLLISIONS:
+            raise InvalidInitialToolValue(f"on_collision must be throw, replace or keep, not {on_collision!r}")
+        merged = ToolRegistry()
+        for registry in registries:
+            hidden = registry.hidden()
+            for tool in registry:
+                taken = tool.name in merged._tools
+                policy = tool.on_collision or on_collision
+                if taken and policy == "keep":
+                    continue
+                merged.register(tool, overwrite=policy == "replace")
+                if taken:
+                    merged._hidden.discard(tool.name)
+                if tool in hidden:
+                    merged._hidden.add(tool.name)
+        return merged
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(list(self._tools.values()))
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __repr__(self) -> str:
+        return f"ToolRegistry({list(self._tools)!r})"

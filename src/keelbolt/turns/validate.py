@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keelbolt.names import suggestion
-from keelbolt.turns.arity import arity_problem
 from keelbolt.turns.callbacks import CALLBACKS, Callback
 from keelbolt.turns.events import KINDS
-from keelbolt.turns.tools import Tool
+from keelbolt.turns.tools import Tool, arity_problem
 
 _STORES = {"gate_store": ("open", "settle", "wait"), "progress_store": ("begin", "reached", "leave")}
 PIPELINES = ("turn_input_pipeline", "turn_output_pipeline", "dispatch_input_pipeline", "dispatch_output_pipeline")

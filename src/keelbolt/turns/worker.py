@@ -18,22 +18,18 @@ from keelbolt.errors import (
 )
 from keelbolt.tasks import Dependency, TaskContext, TaskManager, Worker
 from keelbolt.turns.abort import AbortController
-from keelbolt.turns.answers import read_gate_answer, reply_hint
-from keelbolt.turns.buses import Listener
 from keelbolt.turns.context import TurnContext, TurnInput
 from keelbolt.turns.durable.adapter import DurableStorage
+from keelbolt.turns.durable.families import TurnAddress
 from keelbolt.turns.durable.gate_records import StoredGate
-from keelbolt.turns.durable.places import TurnAddress
-from keelbolt.turns.events import TurnGateClosed
-from keelbolt.turns.gates import TurnGate
-from keelbolt.turns.incoming import incoming
-from keelbolt.turns.pipeline import Next
+from keelbolt.turns.events import Listener, TurnGateClosed
+from keelbolt.turns.gates import TurnGate, read_gate_answer, reply_hint
+from keelbolt.turns.middleware import Next
 from keelbolt.turns.primitives import Tokenizable
 from keelbolt.turns.registry import Registry
-from keelbolt.turns.relay import SHOWN, ReportRelay
+from keelbolt.turns.relay import SHOWN, ReportRelay, incoming
 from keelbolt.turns.runner import TurnResult, TurnRunner
-from keelbolt.turns.task_turns import TaskTurn
-from keelbolt.turns.waking import WAKE, Waker
+from keelbolt.turns.task_turns import WAKE, TaskTurn, Waker
 
 CANCEL_SECONDS = 0.1  # interval at which a cancel of the task is checked
 HEED_SECONDS = 1.0  # time to end after an abort, before the turn is cancelled
@@ -388,7 +384,7 @@ class TurnWorker(Worker, Dependency):
 
 
 def _question(gate: StoredGate) -> dict[str, Any]:
-    """Return the data that a program needs to answer: see `keelbolt.turns.answers`."""
+    """Return the data that a program needs to answer: see the table in `keelbolt.turns.gates`."""
     asked = {"id": gate.id, "payload": gate.payload, "schema": gate.schema, "deadline": gate.to_json()["deadline"]}
     return {"gate": {name: value for name, value in asked.items() if value is not None}}
 

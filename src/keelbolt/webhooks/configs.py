@@ -42,7 +42,7 @@ from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, TASKS, WEBHOOKS
 from keelbolt.tasks.pushes import NewPush, nudge, push_key
 from keelbolt.tasks.record import push_field, push_of
-from keelbolt.webhooks.cursor import DeliveryCursor
+from keelbolt.webhooks.receivers import DeliveryCursor
 from keelbolt.webhooks.sealing import Sealer, opened
 from keelbolt.webhooks.signing import issue, new_signing_secret
 

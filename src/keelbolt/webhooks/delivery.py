@@ -25,10 +25,8 @@ from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.stored_tasks import StoredTasks
 from keelbolt.webhooks.configs import StoredConfig
-from keelbolt.webhooks.cursor import LONGEST_SECONDS, DeliveryCursor
-from keelbolt.webhooks.post import Poster, PostResult
-from keelbolt.webhooks.receivers import Receivers, receiver_of
-from keelbolt.webhooks.requests import WebhookRequest, WebhookRequests, wanted
+from keelbolt.webhooks.post import Poster, PostResult, WebhookRequest, WebhookRequests, wanted
+from keelbolt.webhooks.receivers import LONGEST_SECONDS, DeliveryCursor, Receivers, receiver_of
 from keelbolt.webhooks.sealing import Sealer
 
 logger = logging.getLogger("keelbolt.webhooks")

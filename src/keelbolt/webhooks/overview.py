@@ -12,7 +12,7 @@ from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.webhooks.configs import MAX_CONFIGS, StoredConfig
-from keelbolt.webhooks.cursor import DeliveryCursor
+from keelbolt.webhooks.receivers import DeliveryCursor
 
 
 @dataclass(frozen=True, slots=True)

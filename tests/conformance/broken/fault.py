@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from keelbolt.conformance.subject import ConformanceSubject
+from keelbolt.conformance.suite import ConformanceSubject
 
 T = TypeVar("T", bound=type[Any])
 

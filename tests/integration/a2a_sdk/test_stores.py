@@ -19,7 +19,7 @@ from a2a.server.tasks import TaskUpdater
 from a2a.types import a2a_pb2 as pb
 
 from keelbolt.a2a_sdk import SdkStores, sdk_stores
-from keelbolt.a2a_sdk.scope import ScopeResolver, whose
+from keelbolt.a2a_sdk.tasks import ScopeResolver, owner_partition
 from keelbolt.auth import Principal
 
 pytest_plugins = ["keelbolt.testing.pytest"]
@@ -85,7 +85,7 @@ async def test_the_first_terminal_state_is_final(stores: SdkStores) -> None:
         with pytest.raises(ConcurrentTaskModificationError):
             await saved(stores, task(state=state), prev=canceled, version=ended)
     with pytest.raises(ConcurrentTaskModificationError):
-        await saved(stores, task("nobody", pb.TaskState.TASK_STATE_CANCELED))
+        await saved(stores, task("unknown", pb.TaskState.TASK_STATE_CANCELED))
 
 
 async def test_chunks_are_appended_and_seen_by_subscribers(stores: SdkStores) -> None:
@@ -205,8 +205,8 @@ class Named(User):
 def test_a_requested_tenant_is_not_an_authenticated_tenant() -> None:
     """The requested tenant is not authenticated, so that it differs from an authenticated tenant of the same name."""
     bob = ServerCallContext(user=Named("bob"), tenant="acme")
-    assert whose(bob) == "bob//acme"
-    assert whose(bob) != Principal("bob", "acme").partition
+    assert owner_partition(bob) == "bob//acme"
+    assert owner_partition(bob) != Principal("bob", "acme").partition
 
 
 async def test_another_owner_can_not_take_a_task_id(stores: SdkStores) -> None:

@@ -68,11 +68,11 @@ def state(task: dict[str, Any]) -> str:
     return found
 
 
-def said(task: dict[str, Any]) -> str:
+def status_text(task: dict[str, Any]) -> str:
     """Return the text of the status."""
     return "".join(part.get("text", "") for part in task["status"]["message"]["parts"])
 
 
-def told(task: dict[str, Any]) -> Any:
+def status_data(task: dict[str, Any]) -> Any:
     """Return the data of the status."""
     return next(part["data"] for part in task["status"]["message"]["parts"] if "data" in part)

@@ -104,14 +104,14 @@ class Sleeper:
     description = "Waits"
 
     def __init__(self) -> None:
-        self.heard = asyncio.Event()
+        self.cancelled = asyncio.Event()
         self.began = asyncio.Event()
 
     async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
         self.began.set()
         while inputs.get("deaf") or not context.cancel_token.is_cancelled:  # noqa: ASYNC110 - as modules do
             await asyncio.sleep(0.005)
-        self.heard.set()
+        self.cancelled.set()
         context.cancel_token.check()
         return {}
 

@@ -35,8 +35,8 @@ async def sent(url: str, given: dict[str, Any]) -> dict[str, Any]:
         reports: list[str] = []
         async for event in client.send_message(message):
             task, update = event
-            said = update.status.message if getattr(update, "status", None) is not None else None
-            reports += [part.root.text for part in (said.parts if said else ()) if part.root.kind == "text"]
+            report = update.status.message if getattr(update, "status", None) is not None else None
+            reports += [part.root.text for part in (report.parts if report else ()) if part.root.kind == "text"]
         return {
             "id": task.id,
             "context": task.context_id,

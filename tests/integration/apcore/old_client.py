@@ -22,7 +22,7 @@ def message(part: Any, **more: Any) -> Any:
     return T.Message(message_id=str(uuid.uuid4()), role=T.Role.user, parts=[T.Part(root=part)], **more)
 
 
-async def told(url: str) -> dict[str, Any]:
+async def results(url: str) -> dict[str, Any]:
     async with httpx.AsyncClient(timeout=20) as http:
         card = await CLIENT.A2ACardResolver(http, url).get_agent_card()
         factory = CLIENT.ClientFactory(CLIENT.ClientConfig(httpx_client=http, streaming=True))
@@ -51,4 +51,4 @@ async def told(url: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(told(sys.argv[1]))))
+    print(json.dumps(asyncio.run(results(sys.argv[1]))))

@@ -12,13 +12,13 @@ from apcore.module import Change, PreviewResult
 from pydantic import BaseModel
 
 from keelbolt.apcore.approvals import CallerApproves
-from tests.integration.apcore.calling import error_of, output, said, send, state, task_of, told
+from tests.integration.apcore.calling import error_of, output, send, state, status_data, status_text, task_of
 from tests.integration.apcore.modules import Deploy, Echo, Giving, agent_of, executor_of, registry_of
 from tests.integration.apcore.test_section_10 import authenticator, token
 from tests.integration.server.asgi import call
 
 
-class Desk:
+class Approver:
     """An approval handler that decides later."""
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class Desk:
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResult:
         self.asked.append(dict(request.arguments))
-        return ApprovalResult(status="pending", approval_id=f"desk-{len(self.asked)}", reason="a deployment")
+        return ApprovalResult(status="pending", approval_id=f"req-{len(self.asked)}", reason="a deployment")
 
     async def check_approval(self, approval_id: str) -> ApprovalResult:
         self.checked.append(approval_id)
-        return ApprovalResult(status=self.status, approval_id=approval_id, reason="said the desk")
+        return ApprovalResult(status=self.status, approval_id=approval_id, reason="by the approver")
 
 
 @pytest.fixture(autouse=True)
@@ -41,36 +41,36 @@ def deployed() -> list[str]:
     return Deploy.deployed
 
 
-def agent(desk: Any, storage: str = "memory:", **options: Any) -> Any:
-    executor = executor_of(registry_of(deploy__service=Deploy(), echo=Echo()), approval_handler=desk)
+def agent(approver: Any, storage: str = "memory:", **options: Any) -> Any:
+    executor = executor_of(registry_of(deploy__service=Deploy(), echo=Echo()), approval_handler=approver)
     return agent_of(executor, storage=storage, **options)
 
 
 async def test_a_pending_approval_is_requested_and_given(deployed: list[str]) -> None:
-    desk = Desk()
-    async with agent(desk) as server:
+    approver = Approver()
+    async with agent(approver) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
         assert state(task) == "input_required"
-        assert said(task).startswith("Approval required for deploy.service (approval id desk-1): a deployment.")
-        assert told(task)["approval"]["approvalId"] == "desk-1"
-        assert desk.asked == [{"text": "the website"}]
+        assert status_text(task).startswith("Approval required for deploy.service (approval id req-1): a deployment.")
+        assert status_data(task)["approval"]["approvalId"] == "req-1"
+        assert approver.asked == [{"text": "the website"}]
         again = await task_of(server.app, "and?", taskId=task["id"])
         assert state(again) == "input_required"
-        assert told(again)["approval"]["approvalId"] == "desk-1"
-        desk.status = "approved"
+        assert status_data(again)["approval"]["approvalId"] == "req-1"
+        approver.status = "approved"
         done = await task_of(server.app, "approved", taskId=task["id"])
         assert (done["id"], output(done)) == (task["id"], {"deployed": "the website"})
-        assert (desk.checked, deployed, len(desk.asked)) == (["desk-1", "desk-1"], ["the website"], 1)
+        assert (approver.checked, deployed, len(approver.asked)) == (["req-1", "req-1"], ["the website"], 1)
 
 
 @pytest.mark.parametrize("by", ["task", "context", "context and skill"])
 async def test_an_approval_survives_the_process(by: str, tmp_path: Path, deployed: list[str]) -> None:
     storage = f"sqlite:///{tmp_path}/agent.db"
-    desk = Desk()
-    async with agent(desk, storage) as server:
+    approver = Approver()
+    async with agent(approver, storage) as server:
         task = await task_of(server.app, {"text": "the website"}, skill="deploy.service")
-    desk.status = "approved"
-    async with agent(desk, storage) as server:  # only the file is shared
+    approver.status = "approved"
+    async with agent(approver, storage) as server:  # only the file is shared
         where = {"taskId": task["id"]} if by == "task" else {"contextId": task["contextId"]}
         skill = "deploy.service" if "skill" in by else None
         done = await task_of(server.app, "approved", skill=skill, messageId="answer", **where)
@@ -79,11 +79,11 @@ async def test_an_approval_survives_the_process(by: str, tmp_path: Path, deploye
         assert repeated["id"] == task["id"]
         page = (await call(server.app, "ListTasks", {"contextId": task["contextId"]})).json["result"]
         assert [each["id"] for each in page["tasks"]] == [task["id"]]
-    assert (deployed, desk.checked) == (["the website"], ["desk-1"])
+    assert (deployed, approver.checked) == (["the website"], ["req-1"])
 
 
 async def test_another_skill_in_the_same_context_is_a_new_task() -> None:
-    async with agent(Desk()) as server:
+    async with agent(Approver()) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
         other = await task_of(server.app, "hello", skill="echo", contextId=task["contextId"])
         assert output(other) == {"text": "hello"}
@@ -114,17 +114,17 @@ async def test_the_conversation_of_apcore_agents(deployed: list[str]) -> None:
 @pytest.mark.parametrize(
     ("status", "ends", "words", "kind"),
     [
-        ("rejected", "rejected", "Approval denied: said the desk", "ApprovalDeniedError"),
+        ("rejected", "rejected", "Approval denied: by the approver", "ApprovalDeniedError"),
         ("timeout", "failed", "The approval expired", "ApprovalTimeoutError"),
     ],
 )
 async def test_a_refusal_and_an_expiry(status: str, ends: str, words: str, kind: str, deployed: list[str]) -> None:
-    desk = Desk()
-    async with agent(desk) as server:
+    approver = Approver()
+    async with agent(approver) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
-        desk.status = status
+        approver.status = status
         over = await task_of(server.app, "well?", taskId=task["id"])
-        assert (state(over), said(over), told(over)["data"]["type"]) == (ends, words, kind)
+        assert (state(over), status_text(over), status_data(over)["data"]["type"]) == (ends, words, kind)
     assert deployed == []
 
 
@@ -136,11 +136,11 @@ async def test_the_caller_can_approve(answer: str, ends: str) -> None:
 
 
 async def test_an_approval_is_valid_for_one_call(deployed: list[str]) -> None:
-    desk = Desk()
-    async with agent(desk) as server:
+    approver = Approver()
+    async with agent(approver) as server:
         await task_of(server.app, "the website", skill="deploy.service")
-        desk.status = "approved"
-        error = await error_of(server.app, {"text": "all", "_approval_token": "desk-1"}, skill="deploy.service")
+        approver.status = "approved"
+        error = await error_of(server.app, {"text": "all", "_approval_token": "req-1"}, skill="deploy.service")
         assert error["code"] == -32602
         task = await task_of(server.app, "the website", skill="deploy.service")
         changed = await task_of(server.app, {"text": "all of it", "approved": True}, taskId=task["id"])
@@ -152,7 +152,7 @@ async def test_without_an_approval_handler_the_call_is_refused(deployed: list[st
     async with agent(None) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
         assert state(task) == "rejected"
-        assert "has no approval handler" in said(task)
+        assert "has no approval handler" in status_text(task)
     executor = executor_of(registry_of(deploy=Deploy()), strategy="internal")
     async with agent_of(executor) as server:  # a pipeline without a gate does not approve calls
         assert state(await task_of(server.app, "the website")) == "rejected"
@@ -181,7 +181,7 @@ async def test_a_module_can_request_input() -> None:
 
 
 async def test_a_waiting_task_can_be_cancelled() -> None:
-    async with agent(Desk()) as server:
+    async with agent(Approver()) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
         cancelled = (await call(server.app, "CancelTask", {"id": task["id"]})).json["result"]
         assert state(cancelled) == "canceled"
@@ -201,15 +201,15 @@ async def test_a_changed_module_needs_a_new_approval(tmp_path: Path) -> None:
         async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
             return inputs
 
-    desk = Desk()
+    approver = Approver()
     storage = f"sqlite:///{tmp_path}/agent.db"
-    async with agent(desk, storage) as server:
+    async with agent(approver, storage) as server:
         task = await task_of(server.app, "the website", skill="deploy.service")
-    desk.status = "approved"
-    executor = executor_of(registry_of(deploy__service=Renamed(), echo=Echo()), approval_handler=desk)
+    approver.status = "approved"
+    executor = executor_of(registry_of(deploy__service=Renamed(), echo=Echo()), approval_handler=approver)
     async with agent_of(executor, storage=storage) as server:
         asked = await task_of(server.app, "approved", taskId=task["id"])
-        assert (state(asked), told(asked)["approval"]["approvalId"]) == ("input_required", "desk-2")
+        assert (state(asked), status_data(asked)["approval"]["approvalId"]) == ("input_required", "req-2")
         done = await task_of(server.app, "approved", taskId=task["id"])
         assert output(done) == {"service": "the website"}
 
@@ -249,14 +249,14 @@ async def test_each_called_module_needs_its_own_approval(answer: str, deployed: 
     executor = executor_of(registry_of(release=Release(), deploy=Deploy()), approval_handler=CallerApproves())
     async with agent_of(executor) as server:
         task = await task_of(server.app, "site", skill="release")
-        assert said(task).startswith("Approval required for release (approval id ")
+        assert status_text(task).startswith("Approval required for release (approval id ")
         inner = await task_of(server.app, "approved", taskId=task["id"])
-        assert said(inner).startswith("Approval required for release, which calls deploy (approval id ")
-        assert told(inner)["approval"]["approvalId"] != told(task)["approval"]["approvalId"]
+        assert status_text(inner).startswith("Approval required for release, which calls deploy (approval id ")
+        assert status_data(inner)["approval"]["approvalId"] != status_data(task)["approval"]["approvalId"]
         unsure = await task_of(server.app, "hm?", taskId=task["id"])
-        assert (state(unsure), told(unsure)["approval"]["approvalId"]) == (
+        assert (state(unsure), status_data(unsure)["approval"]["approvalId"]) == (
             "input_required",
-            told(inner)["approval"]["approvalId"],
+            status_data(inner)["approval"]["approvalId"],
         )
         done = await task_of(server.app, answer, taskId=task["id"])
         assert state(done) == ("completed" if answer == "approved" else "rejected")
@@ -291,9 +291,9 @@ async def test_an_approval_request_has_a_preview(deployed: list[str]) -> None:
     executor = executor_of(registry_of(deploy=Foreseen()), approval_handler=CallerApproves())
     async with agent_of(executor) as server:
         task = await task_of(server.app, "the website")
-        assert "Predicted changes: Replaces the website in production; " in said(task)
-        assert "Warnings: It is Friday. Send a message" in said(task)
-        preview = told(task)["approval"]["preview"]
+        assert "Predicted changes: Replaces the website in production; " in status_text(task)
+        assert "Warnings: It is Friday. Send a message" in status_text(task)
+        preview = status_data(task)["approval"]["preview"]
         assert (len(preview["changes"]), preview["warnings"]) == (20, ["It is Friday"])
         assert preview["changes"][0] == {
             "action": "write",
@@ -310,6 +310,6 @@ async def test_an_approval_request_omits_a_failing_preview(caplog: pytest.LogCap
     executor = executor_of(registry_of(deploy=Unforeseen()), approval_handler=CallerApproves())
     async with agent_of(executor) as server:
         task = await task_of(server.app, "the website")
-        assert "preview" not in told(task)["approval"]
+        assert "preview" not in status_data(task)["approval"]
         assert "hunter2" not in str(task)
     assert "hunter2" in caplog.text

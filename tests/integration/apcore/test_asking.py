@@ -12,9 +12,9 @@ from apcore.errors import ApprovalPendingError
 from pydantic import BaseModel
 
 from keelbolt.apcore.approvals import CallerApproves
-from tests.integration.apcore.calling import output, said, state, task_of, told
+from tests.integration.apcore.calling import output, state, status_data, status_text, task_of
 from tests.integration.apcore.modules import Anything, Echo, Giving, agent_of, executor_of, registry_of
-from tests.integration.apcore.test_approvals import Desk
+from tests.integration.apcore.test_approvals import Approver
 
 
 def asks(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ async def test_the_answer_to_a_module_that_asks_is_part_of_its_input(by: str, an
     async with agent_of(executor_of(registry)) as server:
         task = await task_of(server.app, {"what": 1}, skill="asks")
         assert state(task) == "input_required"
-        assert said(task).startswith(
+        assert status_text(task).startswith(
             "Approval required for asks (approval id abc): Are you sure? Send a message to this task with the answer."
         )
         where = {"taskId": task["id"]} if by == "task" else {"contextId": task["contextId"]}
@@ -74,7 +74,7 @@ async def test_the_answer_to_a_module_that_asks_is_part_of_its_input(by: str, an
 async def test_every_kind_of_module_can_ask(module: Any) -> None:
     async with agent_of(executor_of(registry_of(asks=module))) as server:
         task = await task_of(server.app, {"what": 1})
-        assert (state(task), told(task)["approval"]["approvalId"]) == ("input_required", "abc")
+        assert (state(task), status_data(task)["approval"]["approvalId"]) == ("input_required", "abc")
         done = await task_of(server.app, {"confirm": True}, taskId=task["id"])
         assert output(done) == {"what": 1, "confirm": True}
 
@@ -128,7 +128,7 @@ async def test_an_invalid_answer_is_requested_again() -> None:
         task = await task_of(server.app, {"order": "A-1"})
         wrong = await task_of(server.app, {"cents": "many"}, taskId=task["id"])
         assert state(wrong) == "input_required"
-        assert told(wrong)["errors"][0]["path"].startswith("/cents")
+        assert status_data(wrong)["errors"][0]["path"].startswith("/cents")
         assert "many" not in str(wrong["status"])
         done = await task_of(server.app, {"cents": 5}, taskId=task["id"])
         assert output(done) == {"order": "A-1", "cents": 5}
@@ -140,19 +140,19 @@ class Guarded(Giving):
     annotations = ModuleAnnotations(requires_approval=True)
 
 
-@pytest.mark.parametrize("handler", [CallerApproves, Desk])
+@pytest.mark.parametrize("handler", [CallerApproves, Approver])
 async def test_an_answer_needs_a_new_approval(handler: Any) -> None:
     """The handler approved another input: the gate asks again, with the new input."""
-    desk = handler()
-    async with agent_of(executor_of(registry_of(asks=Guarded(asks)), approval_handler=desk)) as server:
+    approver = handler()
+    async with agent_of(executor_of(registry_of(asks=Guarded(asks)), approval_handler=approver)) as server:
         task = await task_of(server.app, {"what": 1})
-        first = told(task)["approval"]["approvalId"]
-        desk.status = "approved"
+        first = status_data(task)["approval"]["approvalId"]
+        approver.status = "approved"
         asked = await task_of(server.app, "approved", taskId=task["id"])
-        assert (state(asked), told(asked)["approval"]["approvalId"]) == ("input_required", "abc")
+        assert (state(asked), status_data(asked)["approval"]["approvalId"]) == ("input_required", "abc")
         gate = await task_of(server.app, {"confirm": True}, taskId=task["id"])
         assert state(gate) == "input_required"
-        assert told(gate)["approval"]["approvalId"] not in (first, "abc")
+        assert status_data(gate)["approval"]["approvalId"] not in (first, "abc")
         done = await task_of(server.app, "approved", taskId=task["id"])
         assert output(done) == {"what": 1, "confirm": True}
 
@@ -167,7 +167,7 @@ async def test_a_module_can_ask_twice() -> None:
     async with agent_of(executor_of(registry_of(asks=Giving(outcome)))) as server:
         task = await task_of(server.app, {"what": 1})
         second = await task_of(server.app, {"first": 1}, taskId=task["id"])
-        assert told(second)["approval"]["approvalId"] == "second"
+        assert status_data(second)["approval"]["approvalId"] == "second"
         assert output(await task_of(server.app, {"second": 2}, taskId=task["id"])) == {
             "what": 1,
             "first": 1,

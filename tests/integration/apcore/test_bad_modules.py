@@ -14,7 +14,17 @@ from apcore.errors import ACLDeniedError, ModuleDisabledError
 
 from keelbolt.apcore import ApcoreServer
 from keelbolt.tasks.settings import TaskSettings
-from tests.integration.apcore.calling import error_of, message, output, said, send, state, streamed, task_of, told
+from tests.integration.apcore.calling import (
+    error_of,
+    message,
+    output,
+    send,
+    state,
+    status_data,
+    status_text,
+    streamed,
+    task_of,
+)
 from tests.integration.apcore.modules import Anything, Deploy, Echo, Giving, executor_of, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
 from tests.integration.server.asgi import call
@@ -72,7 +82,7 @@ async def test_a_failing_stream_keeps_its_chunks() -> None:
     async with serving(registry_of(half=Chunks({"n": 1}, {"n": 2}, RuntimeError("at /srv/app/x.py")))) as app:
         task = await streamed(app, {}, skill="half")
         data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
-        assert (state(task), told(task)) == ("failed", {**INTERNAL, "data": data})
+        assert (state(task), status_data(task)) == ("failed", {**INTERNAL, "data": data})
         [artifact] = task["artifacts"]
         assert [part["data"] for part in artifact["parts"]] == [{"n": 1}, {"n": 2}]
 
@@ -81,7 +91,7 @@ async def test_a_failing_stream_keeps_its_chunks() -> None:
 async def test_a_chunk_that_is_not_an_object_is_an_internal_error(chunk: Any) -> None:
     async with serving(registry_of(odd=Chunks({"n": 1}, chunk, {"n": 2}))) as app:
         task = await streamed(app, {}, skill="odd")
-        assert (state(task), told(task)) == ("failed", INTERNAL)
+        assert (state(task), status_data(task)) == ("failed", INTERNAL)
 
 
 async def test_huge_chunks_are_stored_as_files() -> None:
@@ -125,28 +135,28 @@ async def test_blocking_modules_do_not_wait_for_each_other() -> None:
         assert {state(task) for task in tasks} == {"completed"}
 
 
-class Deaf(Giving):
+class IgnoresCancel(Giving):
     """Ignores cancels until it is stopped."""
 
     def __init__(self) -> None:
         super().__init__()
         self.began, self.stopped = asyncio.Event(), asyncio.Event()
-        self.told = False
+        self.cancelled = False
 
     async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> Any:
         self.began.set()
         try:
             await asyncio.sleep(3600)
         finally:
-            self.told = context.cancel_token.is_cancelled
+            self.cancelled = context.cancel_token.is_cancelled
             self.stopped.set()
 
 
 @pytest.mark.parametrize("why", ["cancel", "timeout", "nested"])
 async def test_a_coroutine_ends_with_its_task(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keelbolt.apcore.running.HEED_SECONDS", 0.05)
-    deaf = Deaf()
-    registry = registry_of(deaf=deaf)
+    monkeypatch.setattr("keelbolt.apcore.views.HEED_SECONDS", 0.05)
+    module = IgnoresCancel()
+    registry = registry_of(deaf=module)
     executor = executor_of(registry)
     registry.register("outer", Giving())
     outer: Any = registry.get("outer")
@@ -162,11 +172,11 @@ async def test_a_coroutine_ends_with_its_task(why: str, monkeypatch: pytest.Monk
         skill = "outer" if why == "nested" else "deaf"
         params = {"message": message({}, skill=skill), "configuration": {"returnImmediately": True}}
         task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
-        await asyncio.wait_for(deaf.began.wait(), 10)
+        await asyncio.wait_for(module.began.wait(), 10)
         if why != "timeout":
             await call(server.app, "CancelTask", {"id": task["id"]})
-        await asyncio.wait_for(deaf.stopped.wait(), 10)
-        assert deaf.told
+        await asyncio.wait_for(module.stopped.wait(), 10)
+        assert module.cancelled
 
 
 async def test_a_module_that_blocks_forever_is_abandoned() -> None:
@@ -242,8 +252,8 @@ async def test_called_modules_need_approval(own: bool) -> None:
 async def test_denied_and_removed_modules_look_the_same_in_a_running_task(error: Exception) -> None:
     async with serving(registry_of(late=Giving(error), echo=Echo())) as app:
         task = await task_of(app, {}, skill="late")
-        assert (state(task), said(task)) == ("failed", "Skill not found: late")
-        assert told(task) == {
+        assert (state(task), status_text(task)) == ("failed", "Skill not found: late")
+        assert status_data(task) == {
             "code": -32601,
             "message": "Skill not found: late",
             "data": {"type": "ModuleNotFoundError"},
@@ -284,7 +294,7 @@ async def test_modules_are_registered_and_removed_during_calls() -> None:
             if "error" in reply:
                 assert (reply["error"]["code"], reply["error"]["message"]) == (-32601, "Skill not found: flaps")
             elif state(reply["result"]["task"]) == "failed":
-                assert said(reply["result"]["task"]) == "Skill not found: flaps"
+                assert status_text(reply["result"]["task"]) == "Skill not found: flaps"
             else:
                 assert state(reply["result"]["task"]) == "completed"
         assert output(await task_of(app, "hi", skill="stays")) == {"text": "hi"}

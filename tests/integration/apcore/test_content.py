@@ -16,9 +16,9 @@ from keelbolt.apcore import ApcoreServer
 from keelbolt.client import A2AClient
 from keelbolt.grpc.library import aio
 from keelbolt.protocol.types import Part, Task
-from tests.integration.apcore.calling import error_of, message, output, task_of, told
+from tests.integration.apcore.calling import error_of, message, output, status_data, task_of
 from tests.integration.apcore.modules import Anything, Giving, Total, agent_of, executor_of, registry_of
-from tests.integration.apcore.test_approvals import Desk
+from tests.integration.apcore.test_approvals import Approver
 from tests.integration.apcore.test_execution import ADAM, EVE, Names
 from tests.integration.grpc.speaking import PB, Talk
 from tests.integration.server.asgi import ask, call
@@ -111,12 +111,12 @@ class Guarded(Shout):
 @pytest.mark.parametrize("module", [Shout(), Roots(), Guarded()], ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("part", ["{text", {"data": "{text"}], ids=["text", "data"])
 async def test_section_4_3_5_text_for_a_schema_that_is_a_string(module: Any, part: Any) -> None:
-    desk = Desk()
-    desk.status = "approved"
-    async with agent_of(executor_of(registry_of(shout=module), approval_handler=desk)) as server:
+    approver = Approver()
+    approver.status = "approved"
+    async with agent_of(executor_of(registry_of(shout=module), approval_handler=approver)) as server:
         task = await task_of(server.app, part)
         if isinstance(module, Guarded):
-            assert desk.asked == [{"text": "{text"}]
+            assert approver.asked == [{"text": "{text"}]
             task = await task_of(server.app, "go on", taskId=task["id"])
         assert task["artifacts"][0]["parts"] == [{"text": "{TEXT"}]
         [skill] = server.agent_card.skills
@@ -163,14 +163,14 @@ async def test_an_output_that_is_not_an_object_is_an_internal_error(given: Any) 
     async with agent_of(executor_of(registry_of(odd=Giving(given)))) as server:
         task = await task_of(server.app, {})
         data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
-        assert told(task) == {"code": -32603, "message": "Internal error", "data": data}
+        assert status_data(task) == {"code": -32603, "message": "Internal error", "data": data}
 
 
 async def test_an_output_that_is_not_json_is_explained_in_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
     for value in (float("nan"), object()):
         async with agent_of(executor_of(registry_of(odd=Giving({"deep": [value]})))) as server:
             task = await task_of(server.app, {})
-            assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "InternalError"}}
+            assert status_data(task) == {"code": -32603, "message": "Internal error", "data": {"type": "InternalError"}}
     assert "/deep/0" in caplog.text
 
 

@@ -15,7 +15,7 @@ from keelbolt.protocol.types import Task
 from keelbolt.server import A2AServer
 from keelbolt.tasks.record import REQUEST_METADATA
 from keelbolt.tasks.settings import TaskSettings
-from tests.integration.apcore.calling import message, output, said, state, task_of
+from tests.integration.apcore.calling import message, output, state, status_text, task_of
 from tests.integration.apcore.modules import Anything, Echo, Sleeper, agent_of, executor_of, registry_of
 from tests.integration.apcore.test_execution import ADAM, Names
 from tests.integration.server.asgi import call
@@ -102,7 +102,7 @@ async def test_a_question_of_the_other_agent_is_put_to_the_user(kind: Any) -> No
     remote = agent_of(executor_of(registry_of(asks=Asking())))
     async with served(remote) as url, agent_of(executor_of(registry_of(delegates=kind(url)))) as server:
         asked = await task_of(server.app, {})
-        assert (state(asked), said(asked)) == ("input_required", "Which size?")
+        assert (state(asked), status_text(asked)) == ("input_required", "Which size?")
         assert await states_of(remote) == ["input_required"]
         done = await task_of(server.app, {"size": 4}, taskId=asked["id"])
         assert output(done)["answer"] == {"answer": {"action": "accept", "content": {"size": 4}}}
@@ -141,7 +141,7 @@ async def test_the_deadline_of_the_module_cancels_the_other_agents_task(kind: An
         async with agent_of(executor, execution_timeout=1.0 if kind is Delegates else 60.0) as server:
             task = await task_of(server.app, {})
             assert state(task) == "failed"
-        await asyncio.wait_for(sleeper.heard.wait(), 20)
+        await asyncio.wait_for(sleeper.cancelled.wait(), 20)
         await until(lambda: _are(remote, "canceled"))
 
 

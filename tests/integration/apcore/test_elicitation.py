@@ -12,7 +12,7 @@ from apcore import Context, ModuleAnnotations
 from keelbolt.apcore import elicit, report_progress
 from keelbolt.apcore.elicitation import read_answer
 from keelbolt.protocol.types import Message, Part, Role
-from tests.integration.apcore.calling import message, output, said, state, streamed, task_of, told
+from tests.integration.apcore.calling import message, output, state, status_data, status_text, streamed, task_of
 from tests.integration.apcore.modules import Anything, agent_of, executor_of, registry_of
 from tests.integration.server.asgi import call
 
@@ -64,8 +64,8 @@ async def test_a_question_waits_for_the_answer_of_the_user(kind: Any) -> None:
     registry = registry_of(order=Order(), asks=kind())
     async with agent_of(executor_of(registry)) as server:
         asked = await task_of(server.app, {}, skill="asks")
-        assert (state(asked), said(asked)) == ("input_required", "Which size?")
-        assert told(asked) == {"requestedSchema": SIZE, "answers": ["decline", "cancel"]}
+        assert (state(asked), status_text(asked)) == ("input_required", "Which size?")
+        assert status_data(asked) == {"requestedSchema": SIZE, "answers": ["decline", "cancel"]}
         done = await task_of(server.app, {"size": 3.0, "gift": True}, taskId=asked["id"])
         assert done["id"] == asked["id"]
         assert output(done) == {"answer": {"action": "accept", "content": {"size": 3, "gift": True}}}
@@ -85,7 +85,7 @@ async def test_an_invalid_answer_is_requested_again() -> None:
         asked = await task_of(server.app, {}, skill="asks")
         again = await task_of(server.app, {"size": 0}, taskId=asked["id"])
         assert state(again) == "input_required"
-        assert said(again) == "size: 0 is less than the minimum of 1. Which size?"
+        assert status_text(again) == "size: 0 is less than the minimum of 1. Which size?"
         assert output(await task_of(server.app, "4", taskId=asked["id"]))["answer"]["content"] == {"size": 4}
 
 
@@ -134,8 +134,8 @@ async def test_progress_becomes_status_messages() -> None:
             (event.get("statusUpdate") or {}).get("status", {}).get("message", {}).get("parts", [])
             for event in (one["result"] for one in events)
         ]
-        told = [[part.get("text", part.get("data")) for part in each] for each in parts if each]
-        assert told == [
+        contents = [[part.get("text", part.get("data")) for part in each] for each in parts if each]
+        assert contents == [
             ["reading", {"progress": 1, "total": 3}],
             ["3 of 3", {"progress": 3, "total": 3}],
         ]

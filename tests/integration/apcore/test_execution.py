@@ -14,7 +14,17 @@ from apcore.middleware import Middleware
 
 from keelbolt.auth import Principal
 from keelbolt.tasks.settings import TaskSettings
-from tests.integration.apcore.calling import error_of, message, output, said, send, state, streamed, task_of, told
+from tests.integration.apcore.calling import (
+    error_of,
+    message,
+    output,
+    send,
+    state,
+    status_data,
+    status_text,
+    streamed,
+    task_of,
+)
 from tests.integration.apcore.modules import (
     Anything,
     Count,
@@ -217,7 +227,7 @@ async def test_a_cancel_reaches_the_module() -> None:
         [task] = (await call(server.app, "ListTasks", {})).json["result"]["tasks"]
         cancelled = (await call(server.app, "CancelTask", {"id": task["id"]})).json["result"]
         assert state(cancelled) == state(await sending) == "canceled"
-        await asyncio.wait_for(sleeper.heard.wait(), 5)
+        await asyncio.wait_for(sleeper.cancelled.wait(), 5)
 
 
 async def test_a_module_that_ignores_the_cancel_is_abandoned() -> None:
@@ -241,8 +251,8 @@ async def test_execution_timeout(caplog: pytest.LogCaptureFixture) -> None:
     async with agent_of(executor_of(registry_of(sleep=Sleeper(), slow=Slow())), execution_timeout=0.2) as server:
         for skill in ("sleep", "slow"):
             task = await streamed(server.app, {"deaf": skill == "sleep"}, skill=skill)
-            assert (state(task), said(task)) == ("failed", "Execution timed out")
-            assert told(task)["data"]["type"] == "ModuleTimeoutError"
+            assert (state(task), status_text(task)) == ("failed", "Execution timed out")
+            assert status_data(task)["data"]["type"] == "ModuleTimeoutError"
     assert "before the execution_timeout" not in caplog.text
 
 
@@ -250,7 +260,7 @@ async def test_an_earlier_timeout_of_the_executor_is_logged(caplog: pytest.LogCa
     short = Config(data={"executor": {"default_timeout": 50, "global_timeout": 60_000}})
     async with agent_of(Executor(registry_of(sleep=Sleeper()), config=short)) as server:
         task = await task_of(server.app, {"deaf": True})
-        assert said(task) == "Execution timed out"
+        assert status_text(task) == "Execution timed out"
     assert "executor.default_timeout" in caplog.text
 
 
@@ -258,9 +268,9 @@ async def test_errors_of_modules_are_sanitized_and_logged(caplog: pytest.LogCapt
     secret = Giving(RuntimeError("no such file /srv/app/secrets/key.pem, password=hunter2"))
     async with agent_of(executor_of(registry_of(bad=secret))) as server:
         task = await task_of(server.app, {})
-        assert (state(task), said(task)) == ("failed", "Internal error")
+        assert (state(task), status_text(task)) == ("failed", "Internal error")
         data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
-        assert told(task) == {"code": -32603, "message": "Internal error", "data": data}
+        assert status_data(task) == {"code": -32603, "message": "Internal error", "data": data}
     assert "hunter2" in caplog.text
     record = next(record for record in caplog.records if record.name == "keelbolt.apcore" and record.exc_info)
     assert record.levelno == logging.ERROR
@@ -271,7 +281,11 @@ async def test_output_that_does_not_match_its_schema_is_an_internal_error() -> N
     wrong.output_schema = Echo.output_schema
     async with agent_of(executor_of(registry_of(wrong=wrong))) as server:
         task = await task_of(server.app, {})
-        assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "SchemaValidationError"}}
+        assert status_data(task) == {
+            "code": -32603,
+            "message": "Internal error",
+            "data": {"type": "SchemaValidationError"},
+        }
 
 
 async def test_an_input_that_only_a_middleware_completes_reaches_it() -> None:
@@ -285,7 +299,7 @@ async def test_an_input_that_only_a_middleware_completes_reaches_it() -> None:
         assert output(await task_of(server.app, {}))["total"] == 4
         task = await task_of(server.app, {"numbers": "x"})
         assert state(task) == "failed"
-        assert told(task)["data"]["errors"][0]["path"] == "/numbers"
+        assert status_data(task)["data"]["errors"][0]["path"] == "/numbers"
 
 
 async def test_modules_are_added_and_removed_while_the_agent_runs() -> None:

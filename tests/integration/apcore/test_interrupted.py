@@ -11,7 +11,7 @@ import pytest
 from apcore import ModuleAnnotations
 
 from keelbolt.tasks.settings import TaskSettings
-from tests.integration.apcore.calling import message, output, said, state, task_of, told
+from tests.integration.apcore.calling import message, output, state, status_data, status_text, task_of
 from tests.integration.apcore.modules import Anything, Count, agent_of, executor_of, registry_of
 from tests.integration.server.asgi import call
 
@@ -30,7 +30,7 @@ class Hangs:
         self.hangs = hangs
         self.began = asyncio.Event()
         self.calls = 0
-        self.told_to_stop = False
+        self.saw_cancel = False
 
     async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
         self.calls += 1
@@ -38,9 +38,9 @@ class Hangs:
         try:
             while self.hangs:
                 await asyncio.sleep(0.005)
-                self.told_to_stop = self.told_to_stop or context.cancel_token.is_cancelled
+                self.saw_cancel = self.saw_cancel or context.cancel_token.is_cancelled
         finally:
-            self.told_to_stop = self.told_to_stop or context.cancel_token.is_cancelled
+            self.saw_cancel = self.saw_cancel or context.cancel_token.is_cancelled
         return {"done": True}
 
 
@@ -74,7 +74,7 @@ async def test_a_module_is_called_again_by_the_next_process(kind: Any, tmp_path:
         assert (task["id"], output(task)) == (task_id, {"done": True})
     assert (first.calls, second.calls) == (1, 1)
     await asyncio.sleep(0.02)
-    assert first.told_to_stop  # the module in the old process was cancelled
+    assert first.saw_cancel  # the module in the old process was cancelled
 
 
 @pytest.mark.parametrize(
@@ -95,30 +95,30 @@ async def test_the_user_is_asked_about_an_interrupted_destructive_module(
     async with agent_of(executor_of(registry_of(work=second)), storage=storage) as server:
         asked = await task_of(server.app, {}, messageId="m")
         assert (asked["id"], state(asked), second.calls) == (task_id, "input_required", 0)
-        assert told(asked)["inDoubt"] is True
+        assert status_data(asked)["inDoubt"] is True
         over = await task_of(server.app, answer, taskId=task_id)
         assert (state(over), second.calls) == (ends, calls)
         if isinstance(answer, dict):
             assert output(over) == {"found": "in the books"}
         elif ends == "failed":
-            assert "in doubt" in said(over)
+            assert "in doubt" in status_text(over)
 
 
 async def test_a_restarted_stream_drops_the_chunks_of_the_old_process(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/agent.db"
-    said_some = asyncio.Event()
+    streamed_some = asyncio.Event()
 
     class Stuck(Count):
         async def stream(self, inputs: dict[str, Any], context: Any) -> Any:
             yield {"number": 1}
-            said_some.set()
+            streamed_some.set()
             await asyncio.sleep(60)
 
     async with agent_of(executor_of(registry_of(count=Stuck())), storage=storage, task_settings=QUICK) as server:
         params = {"message": message({"to": 3}, messageId="m")}
         headers = [("idempotency-key", "m")]
         sending = asyncio.create_task(call(server.app, "SendStreamingMessage", params, headers=headers))
-        await said_some.wait()
+        await streamed_some.wait()
     await sending
     async with agent_of(executor_of(registry_of(count=Count())), storage=storage) as server:
         task = await task_of(server.app, {"to": 3}, messageId="m")
@@ -176,5 +176,5 @@ async def test_a_failed_destructive_module_is_not_retried(tmp_path: Path, monkey
                 await asyncio.sleep(0.01)
                 task = (await call(server.app, "GetTask", {"id": task["id"]})).json["result"]
         data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
-        assert told(task) == {"code": -32603, "message": "Internal error", "data": data}
+        assert status_data(task) == {"code": -32603, "message": "Internal error", "data": data}
     assert (first.calls, second.calls) == (1, 0)

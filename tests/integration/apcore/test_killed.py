@@ -13,7 +13,7 @@ import pytest
 
 from keelbolt.kernel import new_id
 from tests.integration.apcore.serving import extensions
-from tests.integration.apcore.test_section_7 import data, rpc, said, text
+from tests.integration.apcore.test_section_7 import data, rpc, send_params, text
 from tests.integration.server.test_serve_command import Serving, serving
 from tests.integration.webhooks.receiver import receiving
 
@@ -114,13 +114,13 @@ async def ended(client: httpx2.AsyncClient, task_id: str, *states: str) -> Any:
 async def test_section_7_3_an_approval_is_given_to_the_next_process_after_kill_9(tmp_path: Path, start: Any) -> None:
     with start() as first:
         async with talking(first) as client:
-            asked = await rpc(client, "message/send", said(text("the website"), skill="deploy.service"))
+            asked = await rpc(client, "message/send", send_params(text("the website"), skill="deploy.service"))
             assert asked["status"]["state"] == "input-required"
         kill(first)
     assert calls(tmp_path) == []
     with start() as second:
         async with talking(second) as client:
-            answer = said(text("approved"), context=asked["contextId"])
+            answer = send_params(text("approved"), context=asked["contextId"])
             answer["message"]["messageId"] = new_id()
             client.headers["Idempotency-Key"] = new_id()
             done = await rpc(client, "message/send", answer)
@@ -136,7 +136,7 @@ async def test_section_7_5_a_running_module_is_run_again_after_kill_9(tmp_path: 
     async with receiving() as receiver:
         with start() as first:
             async with talking(first) as client:
-                params = said(data({"text": "x"}), skill=skill) | {"configuration": {"blocking": False}}
+                params = send_params(data({"text": "x"}), skill=skill) | {"configuration": {"blocking": False}}
                 task = await rpc(client, "message/send", params)
                 await rpc(
                     client, "tasks/pushNotificationConfig/set", {"taskId": task["id"], "url": f"{receiver.url}/a"}
@@ -156,7 +156,7 @@ async def test_section_7_5_a_running_module_is_run_again_after_kill_9(tmp_path: 
 async def test_the_user_is_asked_about_a_destructive_module_after_kill_9(tmp_path: Path, start: Any) -> None:
     with start() as first:
         async with talking(first) as client:
-            params = said(data({"text": "x"}), skill="report.drop") | {"configuration": {"blocking": False}}
+            params = send_params(data({"text": "x"}), skill="report.drop") | {"configuration": {"blocking": False}}
             task = await rpc(client, "message/send", params)
             await until(lambda: calls(tmp_path) == ["report x"])
         kill(first)
@@ -166,6 +166,6 @@ async def test_the_user_is_asked_about_a_destructive_module_after_kill_9(tmp_pat
             assert asked["status"]["state"] == "input-required"
             assert "inDoubt" in str(asked["status"])
             assert calls(tmp_path) == ["report x"]
-            done = await rpc(client, "message/send", said(text("retry"), context=task["contextId"]))
+            done = await rpc(client, "message/send", send_params(text("retry"), context=task["contextId"]))
             assert (done["id"], done["status"]["state"]) == (task["id"], "completed")
     assert calls(tmp_path) == ["report x"] * 2

@@ -17,7 +17,7 @@ from apcore.errors import CallDepthExceededError, CallFrequencyExceededError, Ci
 from keelbolt.apcore import CallerApproves
 from keelbolt.auth import APIKeyAuthenticator, ClaimMapping, JWTAuthenticator, new_secret
 from keelbolt.kernel import new_id
-from tests.integration.apcore.calling import output, said, send, state, task_of
+from tests.integration.apcore.calling import output, send, state, status_text, task_of
 from tests.integration.apcore.modules import Deploy, Echo, Giving, Whoami, executor_of, registry_of
 from tests.integration.apcore.serving import server_of, serving
 from tests.integration.server.asgi import Headers, ask, call, rpc
@@ -197,8 +197,8 @@ async def test_section_10_3_approvals_have_the_approver() -> None:
 async def test_section_10_4_the_card_has_the_security_schemes(auth: Any, scheme: dict[str, str]) -> None:
     async with serving(registry_of(echo=Echo()), auth=auth) as app:
         card = (await ask(app, "GET", "/.well-known/agent.json")).json
-    [told] = card["securitySchemes"].values()
-    assert scheme.items() <= told.items()
+    [published] = card["securitySchemes"].values()
+    assert scheme.items() <= published.items()
     async with serving(registry_of(echo=Echo())) as app:
         assert "securitySchemes" not in (await ask(app, "GET", "/.well-known/agent.json")).json
 
@@ -222,7 +222,7 @@ async def test_section_10_5_errors_of_modules_leak_no_secrets(
     giving.output_schema = Whoami.output_schema
     async with serving(registry_of(giving=giving)) as app:
         task = await task_of(app, {}, skill="giving")
-    assert (state(task), said(task)) == ("failed", words)
+    assert (state(task), status_text(task)) == ("failed", words)
     for secret in ("hunter2", "/etc/shop", "Traceback", "a, b"):
         assert secret not in json.dumps(task)
     assert any(record.levelno >= logging.ERROR and record.exc_info for record in caplog.records)

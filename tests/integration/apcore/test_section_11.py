@@ -17,7 +17,7 @@ from tests.integration.apcore.calling import task_of
 from tests.integration.apcore.modules import Echo, Sleeper, Total, registry_of
 from tests.integration.apcore.serving import serving
 from tests.integration.apcore.test_section_5 import answer
-from tests.integration.apcore.test_section_7 import data, said
+from tests.integration.apcore.test_section_7 import data, send_params
 from tests.integration.server.asgi import ask, call
 
 BUDGET_MS = 5.0  # of the design, for protocol and storage; measured by `python -m benchmarks apcore`
@@ -56,7 +56,7 @@ async def test_section_11_5_many_tasks_at_once() -> None:
     count = 300
     async with serving(registry_of(total=Total())) as app:
         tasks = await asyncio.gather(
-            *(answer(app, "message/send", said(data({"numbers": [n]}), skill="total")) for n in range(count))
+            *(answer(app, "message/send", send_params(data({"numbers": [n]}), skill="total")) for n in range(count))
         )
         found = [task["artifacts"][0]["parts"][0]["data"]["total"] for task in tasks]
         assert found == list(range(count))
@@ -81,7 +81,7 @@ async def test_section_11_3_ended_streams_do_not_count() -> None:
     async with server:
         app = server.app
         for _ in range(3):  # each round opens two streams, and one beyond the limit
-            params = said(data({}), skill="sleep")
+            params = send_params(data({}), skill="sleep")
             open_ = [asyncio.create_task(call(app, "message/stream", params)) for _ in range(2)]
             async with asyncio.timeout(10):
                 while (await ask(app, "GET", "/metrics")).json["sse_active_streams"] < 2:  # noqa: ASYNC110

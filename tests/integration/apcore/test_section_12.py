@@ -22,7 +22,7 @@ from keelbolt.protocol.types import Part
 from tests.integration.apcore.calling import message, output, streamed, task_of
 from tests.integration.apcore.modules import Count, Deploy, Echo, Giving, Sleeper, Total, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
-from tests.integration.apcore.test_section_7 import data, said
+from tests.integration.apcore.test_section_7 import data, send_params
 from tests.integration.server.asgi import call
 
 TESTS = Path(__file__).parents[2]
@@ -123,7 +123,7 @@ async def test_section_12_4_every_transition() -> None:
         for skill, part in (("echo", "x"), ("bad", {}), ("sleep", {"deaf": True})):  # the last one times out
             await passed((await task_of(app, part, skill=skill))["id"])
         sleeper.began.clear()
-        params = said(data({}), skill="sleep") | {"configuration": {"blocking": False}}
+        params = send_params(data({}), skill="sleep") | {"configuration": {"blocking": False}}
         running = (await call(app, "message/send", params)).json["result"]["id"]
         await sleeper.began.wait()
         await call(app, "tasks/cancel", {"id": running})
@@ -171,7 +171,7 @@ async def test_section_12_4_one_of_many_writers_ends_a_task() -> None:
 async def test_section_12_4_multi_turn_and_streams_end_to_end() -> None:
     """Tests of sections 4.2, 4.7, 5, 7, 9 and 10 and of the official clients cover the other scenarios."""
     async with serving(registry_of(count=Count())) as app:
-        reply = await call(app, "message/stream", said(data({"to": 100}), skill="count"))
+        reply = await call(app, "message/stream", send_params(data({"to": 100}), skill="count"))
         numbers = [
             event["result"]["artifact"]["parts"][0]["data"]["number"]
             for event in reply.events

@@ -11,7 +11,7 @@ import pytest
 from keelbolt.apcore import CallerApproves, InMemoryTaskStore
 from keelbolt.auth import APIKeyAuthenticator, new_secret
 from keelbolt.tasks import RetentionPolicy, TaskState
-from tests.integration.apcore.calling import output, said, send, state, task_of
+from tests.integration.apcore.calling import output, send, state, status_text, task_of
 from tests.integration.apcore.modules import Anything, Deploy, Echo, Sleeper, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
 from tests.integration.server.asgi import ask, call
@@ -93,12 +93,12 @@ async def test_section_4_2_1_cancel_on_disconnect(cancels: bool) -> None:
         task_id = reply.events[0]["result"]["task"]["id"]
         await asyncio.wait_for(sleeper.began.wait(), 10)
         if cancels:
-            await asyncio.wait_for(sleeper.heard.wait(), 10)
+            await asyncio.wait_for(sleeper.cancelled.wait(), 10)
             await until(app, task_id, "canceled")
         else:
             found = (await call(app, "GetTask", {"id": task_id})).json["result"]
             assert state(found) == "working"
-            assert not sleeper.heard.is_set()
+            assert not sleeper.cancelled.is_set()
 
 
 class Patient:
@@ -141,7 +141,7 @@ async def test_section_4_2_1_shutdown_timeout(tmp_path: Path, seconds: float, le
 async def test_section_4_2_1_execution_timeout() -> None:
     async with serving(registry_of(patient=Patient()), execution_timeout=0.1) as app:
         task = await task_of(app, {}, skill="patient")
-        assert (state(task), said(task)) == ("failed", "Execution timed out")
+        assert (state(task), status_text(task)) == ("failed", "Execution timed out")
 
 
 @pytest.mark.parametrize("metrics", [False, True])

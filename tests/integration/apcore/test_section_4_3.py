@@ -20,7 +20,7 @@ from keelbolt.server.settings import ServerSettings
 from tests.integration.apcore.modules import Count, Echo, Sleeper, Total, registry_of
 from tests.integration.apcore.serving import server_of, serving
 from tests.integration.apcore.test_section_5 import answer
-from tests.integration.apcore.test_section_7 import data, said
+from tests.integration.apcore.test_section_7 import data, send_params
 from tests.integration.server.asgi import ask, call
 from tests.integration.server.serving import served
 
@@ -100,7 +100,7 @@ async def test_section_4_4_1_paths() -> None:
 async def test_section_4_4_3_the_first_terminal_state_is_final() -> None:
     """A task that completes and is cancelled at the same time keeps one of the two states."""
     async with serving(registry_of(count=Count())) as app:
-        params = said(data({"to": 50}), skill="count") | {"configuration": {"blocking": False}}
+        params = send_params(data({"to": 50}), skill="count") | {"configuration": {"blocking": False}}
         tasks = [await answer(app, "message/send", params) for _ in range(5)]
         await asyncio.gather(*(answer(app, "tasks/cancel", {"id": task["id"]}) for task in tasks))
         engine = server_of(app).routes.service.engine
@@ -127,9 +127,9 @@ async def test_section_4_4_5_too_many_streams_are_refused_with_retry_after() -> 
     server = ApcoreServer(registry_of(sleep=sleeper), settings=ServerSettings.of(streams=1))
     async with server:
         app = server.app
-        first = asyncio.create_task(call(app, "message/stream", said(data({}), skill="sleep")))
+        first = asyncio.create_task(call(app, "message/stream", send_params(data({}), skill="sleep")))
         await sleeper.began.wait()
-        second = await call(app, "message/stream", said(data({}), skill="sleep"))
+        second = await call(app, "message/stream", send_params(data({}), skill="sleep"))
         assert (second.status, second.header("retry-after")) == (503, "5")
         [task] = (await answer(app, "tasks/list", {}))["tasks"]
         await answer(app, "tasks/cancel", {"id": task["id"]})

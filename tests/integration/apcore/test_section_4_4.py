@@ -14,10 +14,10 @@ from keelbolt.auth import JWTAuthenticator
 from keelbolt.auth.authenticator import auth_identity_var
 from keelbolt.client import A2AClient, A2ADiscoveryError
 from keelbolt.server.settings import ServerSettings
-from tests.integration.apcore.calling import message, output, send, state, task_of, told
+from tests.integration.apcore.calling import message, output, send, state, status_data, task_of
 from tests.integration.apcore.modules import Anything, Count, Echo, Giving, Sleeper, Whoami, executor_of, registry_of
 from tests.integration.apcore.serving import serving, until
-from tests.integration.apcore.test_section_7 import data, said
+from tests.integration.apcore.test_section_7 import data, send_params
 from tests.integration.apcore.test_section_10 import SECRET, authenticator, bearer
 from tests.integration.client.bad_agent import CARD_PATH, bad_agent, http
 from tests.integration.server.asgi import ask, call, rpc
@@ -60,7 +60,7 @@ async def test_section_4_4_6_a_webhook_gets_each_state() -> None:
         registry_of(sleep=sleeper), push_notifications=True, settings=ServerSettings.of(webhook_loopback=True)
     )
     async with receiving() as receiver, server:
-        params = said(data({}), skill="sleep") | {"configuration": {"blocking": False}}
+        params = send_params(data({}), skill="sleep") | {"configuration": {"blocking": False}}
         task = (await call(server.app, "message/send", params)).json["result"]
         where = {"taskId": task["id"], "url": f"{receiver.url}/a2a"}
         assert "result" in (await call(server.app, "tasks/pushNotificationConfig/set", where)).json
@@ -189,6 +189,6 @@ async def test_execution_timeout_is_a_module_timeout_error() -> None:
     executor = executor_of(registry_of(sleep=sleeper))
     async with serving(executor, execution_timeout=0.2) as app:
         task = await task_of(app, {"deaf": False})
-        assert (state(task), told(task)["data"]["type"]) == ("failed", "ModuleTimeoutError")
-        await asyncio.wait_for(sleeper.heard.wait(), 10)  # the module was cancelled
+        assert (state(task), status_data(task)["data"]["type"]) == ("failed", "ModuleTimeoutError")
+        await asyncio.wait_for(sleeper.cancelled.wait(), 10)  # the module was cancelled
         await until(app, task["id"], "failed")

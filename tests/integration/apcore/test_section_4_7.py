@@ -208,8 +208,11 @@ async def test_section_4_7_an_agent_writes_through_to_its_store() -> None:
     pushed = await store.get_push_config(done["id"])
     assert pushed is not None
     assert (pushed["taskId"], pushed["url"], pushed["status"]) == (done["id"], config["url"], "active")
-    said = await store.get_context("talk") or []
-    assert [message["parts"][0]["data"] for message in said if message["role"] == "user"] == [{"text": "hi"}, {"to": 3}]
+    messages = await store.get_context("talk") or []
+    assert [message["parts"][0]["data"] for message in messages if message["role"] == "user"] == [
+        {"text": "hi"},
+        {"to": 3},
+    ]
     assert set(store.calls) >= {"save", "get", "list", "update_status", "save_push_config", "save_context"}
 
 

@@ -183,7 +183,7 @@ def test_section_4_9_an_unreadable_directory(monkeypatch: pytest.MonkeyPatch) ->
     def forbidden(_path: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("keelbolt.apcore.discovery.os.scandir", forbidden)  # root may read everything
+    monkeypatch.setattr("keelbolt.apcore.extensions.os.scandir", forbidden)  # root may read everything
     ran = run("serve", "--extensions-dir", "mods")
     assert ran.exit_code == 1
     assert ran.stderr == "error: Extensions directory can't be read: mods; its permissions forbid it\n"

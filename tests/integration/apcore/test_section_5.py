@@ -12,7 +12,7 @@ from keelbolt.apcore import CallerApproves
 from keelbolt.protocol.types import Task
 from tests.integration.apcore.modules import Count, Deploy, Echo, Giving, Sleeper, Total, executor_of, registry_of
 from tests.integration.apcore.serving import serving
-from tests.integration.apcore.test_section_7 import data, said, text
+from tests.integration.apcore.test_section_7 import data, send_params, text
 from tests.integration.apcore.test_section_10 import authenticator, bearer
 from tests.integration.server.asgi import ask, call
 
@@ -29,11 +29,11 @@ async def answer(app: Any, method: str, params: Any) -> Any:
         ({"message": {"role": "agent", "parts": [text("x")]}}, -32602, "role"),
         ({"message": {"role": "user", "parts": []}}, -32602, "part"),
         ({"message": {"role": "user", "parts": [{"text": "x"}, {"nothing": 1}]}}, -32602, "parts"),
-        (said(text("x")), -32602, "Missing required parameter: metadata.skillId"),
-        (said(text("x"), skill="nothing"), -32601, "Skill not found: nothing"),
-        (said(text("x"), skill="x" * 5000), -32601, "Skill not found"),
-        (said(text("no JSON"), skill="total"), -32602, "Invalid JSON in TextPart"),
-        (said(data({"numbers": "x"}), skill="total"), -32602, "Invalid params"),
+        (send_params(text("x")), -32602, "Missing required parameter: metadata.skillId"),
+        (send_params(text("x"), skill="nothing"), -32601, "Skill not found: nothing"),
+        (send_params(text("x"), skill="x" * 5000), -32601, "Skill not found"),
+        (send_params(text("no JSON"), skill="total"), -32602, "Invalid JSON in TextPart"),
+        (send_params(data({"numbers": "x"}), skill="total"), -32602, "Invalid params"),
     ],
 )
 async def test_section_5_1_1_errors_are_explained(params: Any, code: int, words: str) -> None:
@@ -49,21 +49,21 @@ async def test_section_5_1_1_a_context_id_is_any_text() -> None:
     """The protocol has no rule for context ids; they are returned unchanged, in JSON."""
     async with serving(registry_of(echo=Echo())) as app:
         for name in ("5e4e8b3e-0f0c-4a36-8f0e-6d9a2f5b8c11", "not a uuid <script>"):
-            task = await answer(app, "message/send", said(text("x"), skill="echo", context=name))
+            task = await answer(app, "message/send", send_params(text("x"), skill="echo", context=name))
             assert task["contextId"] == name
 
 
 async def test_section_5_1_1_a_file_by_url() -> None:
     async with serving(registry_of(gives=Giving(lambda inputs: inputs))) as app:
         part = {"type": "file", "uri": "https://files.example/a.pdf", "name": "a.pdf", "mimeType": "application/pdf"}
-        task = await answer(app, "message/send", said(part, skill="gives"))
+        task = await answer(app, "message/send", send_params(part, skill="gives"))
         found = task["artifacts"][0]["parts"][0]["data"]
         assert found == {"uri": part["uri"], "name": "a.pdf", "mimeType": "application/pdf"}
 
 
 async def test_section_5_1_2_a_plain_module_streams_its_status_and_its_result() -> None:
     async with serving(registry_of(echo=Echo())) as app:
-        reply = await call(app, "message/stream", said(text("x"), skill="echo"))
+        reply = await call(app, "message/stream", send_params(text("x"), skill="echo"))
         assert (reply.header("content-type") or "").startswith("text/event-stream")
         kinds = [event["result"]["kind"] for event in reply.events]
         assert kinds[0] == "task"
@@ -74,13 +74,15 @@ async def test_section_5_1_2_a_plain_module_streams_its_status_and_its_result() 
 
 async def test_section_5_1_2_errors_precede_streams() -> None:
     async with serving(registry_of(echo=Echo(), count=Count())) as app:
-        error = (await call(app, "message/stream", said(text("x"), skill="nothing"))).json["error"]
+        error = (await call(app, "message/stream", send_params(text("x"), skill="nothing"))).json["error"]
         assert error["code"] == -32601
 
 
 async def test_section_5_1_3_and_5_1_4_tasks_are_got_and_listed() -> None:
     async with serving(registry_of(echo=Echo())) as app:
-        made = [await answer(app, "message/send", said(text(str(n)), skill="echo", context="talk")) for n in range(3)]
+        made = [
+            await answer(app, "message/send", send_params(text(str(n)), skill="echo", context="talk")) for n in range(3)
+        ]
         got = await answer(app, "tasks/get", {"id": made[0]["id"]})
         assert (got["id"], got["artifacts"]) == (made[0]["id"], made[0]["artifacts"])
         assert (await answer(app, "tasks/get", {"id": "nothing"}))["code"] == -32001
@@ -97,7 +99,7 @@ async def test_section_5_1_3_and_5_1_4_tasks_are_got_and_listed() -> None:
 async def test_section_5_1_5_a_task_is_cancelled_once() -> None:
     sleeper = Sleeper()
     async with serving(registry_of(sleep=sleeper)) as app:
-        params = said(data({}), skill="sleep") | {"configuration": {"blocking": False}}
+        params = send_params(data({}), skill="sleep") | {"configuration": {"blocking": False}}
         task = await answer(app, "message/send", params)
         await sleeper.began.wait()
         cancelled = await answer(app, "tasks/cancel", {"id": task["id"]})
@@ -111,7 +113,7 @@ async def test_section_5_1_5_a_task_is_cancelled_once() -> None:
 async def test_section_5_1_5_a_waiting_task_is_cancelled_in_the_same_way() -> None:
     executor = executor_of(registry_of(deploy=Deploy()), approval_handler=CallerApproves())
     async with serving(executor) as app:
-        task = await answer(app, "message/send", said(text("x"), skill="deploy"))
+        task = await answer(app, "message/send", send_params(text("x"), skill="deploy"))
         assert task["status"]["state"] == "input-required"
         cancelled = await answer(app, "tasks/cancel", {"id": task["id"]})
         assert cancelled["status"]["message"]["parts"] == [{"kind": "text", "text": "Canceled by client"}]
@@ -119,7 +121,7 @@ async def test_section_5_1_5_a_waiting_task_is_cancelled_in_the_same_way() -> No
 
 async def test_section_5_1_6_resubscribing_returns_the_current_state() -> None:
     async with serving(registry_of(echo=Echo())) as app:
-        task = await answer(app, "message/send", said(text("x"), skill="echo"))
+        task = await answer(app, "message/send", send_params(text("x"), skill="echo"))
         reply = await call(app, "tasks/resubscribe", {"id": task["id"]})
         [event] = reply.events
         assert event["result"]["status"]["state"] == "completed"
@@ -129,7 +131,7 @@ async def test_section_5_1_6_resubscribing_returns_the_current_state() -> None:
 
 async def test_section_5_1_7_and_5_1_8_and_5_1_9_webhooks_are_set_got_and_deleted() -> None:
     async with serving(registry_of(echo=Echo()), push_notifications=True) as app:
-        task = await answer(app, "message/send", said(text("x"), skill="echo"))
+        task = await answer(app, "message/send", send_params(text("x"), skill="echo"))
         where = {"taskId": task["id"], "url": "https://hooks.example.com/a2a"}
         made = await answer(app, "tasks/pushNotificationConfig/set", where)
         assert made["pushNotificationConfig"]["url"] == where["url"]
@@ -185,7 +187,7 @@ def _new(words: str) -> dict[str, Any]:
 
 async def test_section_6_1_a_task_has_its_members() -> None:
     async with serving(registry_of(echo=Echo())) as app:
-        task = await answer(app, "message/send", said(text("x"), skill="echo", context="talk"))
+        task = await answer(app, "message/send", send_params(text("x"), skill="echo", context="talk"))
         assert task["kind"] == "task"
         assert task["contextId"] == "talk"
         assert task["metadata"]["skillId"] == "echo"
@@ -201,7 +203,7 @@ async def test_section_6_2_and_6_3_states_follow_each_other() -> None:
     async with serving(registry_of(**given), execution_timeout=0.2) as app:
         for skill, end in (("echo", "completed"), ("bad", "failed"), ("sleep", "failed")):
             part = text("x") if skill == "echo" else data({"deaf": True})
-            task = await answer(app, "message/send", said(part, skill=skill))
+            task = await answer(app, "message/send", send_params(part, skill=skill))
             states = [step["state"] for step in task["metadata"]["stateTransitionHistory"]]
             assert states == ["submitted", "working", end]
             assert ("Execution timed out" in json.dumps(task["status"])) is (skill == "sleep")

@@ -38,7 +38,7 @@ async def rpc(client: httpx2.AsyncClient, method: str, params: Any, **headers: s
     return answer.get("result", answer.get("error"))
 
 
-def said(*parts: Any, skill: str | None = None, context: str | None = None) -> dict[str, Any]:
+def send_params(*parts: Any, skill: str | None = None, context: str | None = None) -> dict[str, Any]:
     params: dict[str, Any] = {"message": {"role": "user", "parts": list(parts)}}
     params |= {"metadata": {"skillId": skill}} if skill else {}
     return params | ({"contextId": context} if context else {})
@@ -55,27 +55,32 @@ def data(value: Any) -> dict[str, Any]:
 async def test_section_7_1_a_message_returns_its_task() -> None:
     registry = registry_of(echo=Echo(), total=Total(), bad=Giving(RuntimeError("at /srv/app/x.py")))
     async with talking(ApcoreServer(registry)) as client:
-        task = await rpc(client, "message/send", said(data({"numbers": [800, 600]}), skill="total"))
+        task = await rpc(client, "message/send", send_params(data({"numbers": [800, 600]}), skill="total"))
         assert task["status"]["state"] == "completed"
         [artifact] = task["artifacts"]
         assert artifact["parts"][0]["data"] == {"total": 1400, "count": 2}
         assert [step["state"] for step in task["metadata"]["stateTransitionHistory"]][:2] == ["submitted", "working"]
-        missing = await rpc(client, "message/send", said(text("x")))
+        missing = await rpc(client, "message/send", send_params(text("x")))
         assert (missing["code"], missing["message"]) == (-32602, "Missing required parameter: metadata.skillId")
-        unknown = await rpc(client, "message/send", said(text("x"), skill="image.resize"))
+        unknown = await rpc(client, "message/send", send_params(text("x"), skill="image.resize"))
         assert unknown == {
             "code": -32601,
             "message": "Skill not found: image.resize",
             "data": {"type": "ModuleNotFoundError"},
         }
-        failed = await rpc(client, "message/send", said(data({}), skill="bad"))
+        failed = await rpc(client, "message/send", send_params(data({}), skill="bad"))
         assert failed["status"]["state"] == "failed"
         assert "/srv" not in str(failed)
 
 
 async def test_section_7_2_a_stream_has_a_chunk_for_each_of_the_module() -> None:
     async with talking(ApcoreServer(registry_of(count=Count()))) as client:
-        body = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": said(data({"to": 3}), skill="count")}
+        body = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "message/stream",
+            "params": send_params(data({"to": 3}), skill="count"),
+        }
         answer = await client.post("/", json=body, headers={"accept": "text/event-stream"})
         assert answer.headers["content-type"].startswith("text/event-stream")
         lines = answer.text.splitlines()
@@ -100,11 +105,11 @@ async def test_section_7_3_an_approval_is_given_in_the_same_context_after_a_rest
 
     Deploy.deployed.clear()
     async with talking(agent()) as client:
-        first = await rpc(client, "message/send", said(text("the website"), skill="deploy.service"))
+        first = await rpc(client, "message/send", send_params(text("the website"), skill="deploy.service"))
         assert first["status"]["state"] == "input-required"
         assert "Approval required for deploy.service" in str(first["status"]["message"])
     async with talking(agent()) as client:
-        second = await rpc(client, "message/send", said(text("approved"), context=first["contextId"]))
+        second = await rpc(client, "message/send", send_params(text("approved"), context=first["contextId"]))
         assert (second["id"], second["contextId"]) == (first["id"], first["contextId"])
         assert second["status"]["state"] == "completed"
         page = await rpc(client, "tasks/list", {"contextId": first["contextId"]})
@@ -118,16 +123,16 @@ async def test_section_7_3_a_module_sees_the_conversation() -> None:
     registry = registry_of(echo=Echo(), who=Whoami())
     async with talking(ApcoreServer(registry, auth=authenticator())) as client:
         ann, ben = ({"Authorization": f"Bearer {token(sub=name)}"} for name in ("ann", "ben"))
-        first = await rpc(client, "message/send", said(text("one"), skill="echo"), **ann)
+        first = await rpc(client, "message/send", send_params(text("one"), skill="echo"), **ann)
         context = first["contextId"]
-        await rpc(client, "message/send", said(text("two"), skill="echo", context=context), **ann)
-        found = await rpc(client, "message/send", said(data({"x": 1}), skill="who", context=context), **ann)
+        await rpc(client, "message/send", send_params(text("two"), skill="echo", context=context), **ann)
+        found = await rpc(client, "message/send", send_params(data({"x": 1}), skill="who", context=context), **ann)
         history = found["artifacts"][0]["parts"][0]["data"]["a2a"]["history"]
         assert [(each["role"], each["parts"][0]["text"]) for each in history] == [
             ("ROLE_USER", "one"),
             ("ROLE_USER", "two"),
         ]
-        other = await rpc(client, "message/send", said(data({"x": 1}), skill="who", context=context), **ben)
+        other = await rpc(client, "message/send", send_params(data({"x": 1}), skill="who", context=context), **ben)
         assert other["artifacts"][0]["parts"][0]["data"]["a2a"]["history"] == []
 
 
@@ -157,7 +162,7 @@ async def test_section_7_5_a_webhook_gets_the_end_from_the_next_process(tmp_path
 
     async with receiving() as receiver:
         async with talking(agent(sleeper)) as client:
-            params = said(data({"deaf": True}), skill="report.generate") | {"configuration": {"blocking": False}}
+            params = send_params(data({"deaf": True}), skill="report.generate") | {"configuration": {"blocking": False}}
             task = await rpc(client, "message/send", params)
             assert task["status"]["state"] in ("submitted", "working")
             config = await rpc(
@@ -183,7 +188,7 @@ async def test_section_7_6_a_token_becomes_the_identity_for_the_acl() -> None:
         task = await rpc(
             client,
             "message/send",
-            said(data({}), skill="whoami"),
+            send_params(data({}), skill="whoami"),
             authorization=f"Bearer {token(sub='user-123', type='service', roles=['admin'])}",
         )
         found = task["artifacts"][0]["parts"][0]["data"]
@@ -191,5 +196,5 @@ async def test_section_7_6_a_token_becomes_the_identity_for_the_acl() -> None:
         forged = await client.post("/", json={}, headers={"authorization": f"Bearer {token(secret='x' * 40)}"})
         assert forged.status_code == 401
         user = {"authorization": f"Bearer {token(sub='user-123')}"}
-        denied = await rpc(client, "message/send", said(data({}), skill="whoami"), **user)
+        denied = await rpc(client, "message/send", send_params(data({}), skill="whoami"), **user)
         assert denied["message"] == "Skill not found: whoami"

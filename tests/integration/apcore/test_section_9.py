@@ -9,12 +9,11 @@ from apcore import errors
 from pydantic import BaseModel
 
 from keelbolt.client import A2AClient, A2AServerError
-from tests.integration.apcore.calling import error_of, send, state, task_of, told
-from tests.integration.apcore.calling import said as said_by
+from tests.integration.apcore.calling import error_of, send, state, status_data, status_text, task_of
 from tests.integration.apcore.modules import Echo, Giving, Total, registry_of
 from tests.integration.apcore.serving import serving
 from tests.integration.apcore.test_section_5 import answer
-from tests.integration.apcore.test_section_7 import data, said, text
+from tests.integration.apcore.test_section_7 import data, send_params, text
 from tests.integration.apcore.test_section_10 import authenticator
 from tests.integration.client.bad_agent import CARD_PATH, bad_agent, http
 from tests.integration.server.asgi import ask, call
@@ -44,7 +43,7 @@ async def test_section_9_1_errors_of_modules_follow_the_table(
     async with serving(registry_of(bad=Giving(error))) as app:
         task = await task_of(app, {})
         assert state(task) == "failed"
-        found = told(task)
+        found = status_data(task)
         assert (found["code"], found["message"]) == (code, words)
         assert found["data"]["type"] == (kind or type(error).__name__)
 
@@ -103,7 +102,7 @@ async def test_section_9_3_internal_details_are_hidden() -> None:
     }
     async with serving(registry_of(**given)) as app:
         for skill in given:
-            task = await answer(app, "message/send", said(data({}), skill=skill))
+            task = await answer(app, "message/send", send_params(data({}), skill=skill))
             assert task["status"]["state"] == "failed"
             for secret in ("/srv", "/etc", "s3cr3t", "line 3", "Traceback"):
                 assert secret not in str(task), (skill, secret)
@@ -137,7 +136,7 @@ DECLINED = errors.ModuleError(
 async def test_an_error_of_a_module_keeps_its_code_and_its_hints(module: Any, public: bool, words: str) -> None:
     """The response shows its message if the module declares it public and the agent allows that."""
     async with serving(registry_of(pay=module), public_errors=public) as app:
-        found = told(task := await task_of(app, {}))
+        found = status_data(task := await task_of(app, {}))
         assert (state(task), found["message"]) == ("failed", words)
         if module.outcome is DECLINED:
             assert found["data"] == {
@@ -153,7 +152,7 @@ async def test_an_error_of_a_module_keeps_its_code_and_its_hints(module: Any, pu
 async def test_a_public_error_is_returned_completely() -> None:
     why = "The CSV is malformed at line 3: 2026/01/02 is no date; see https://docs.example/srv/formats and /rows/3/date"
     async with serving(registry_of(read=Giving(errors.InvalidInputError(why)))) as app:
-        assert told(await task_of(app, {}))["message"] == f"Invalid input: {why}"
+        assert status_data(await task_of(app, {}))["message"] == f"Invalid input: {why}"
 
 
 class Number(BaseModel):
@@ -189,13 +188,18 @@ async def test_an_invalid_value_of_the_agent_is_an_internal_error(schema: Any, i
     modules = {"wrong": Wrong(None if inner else schema, inner), "other": Wrong(schema), "picky": Picky()}
     async with serving(registry_of(**modules)) as app:
         task = await task_of(app, {}, skill="wrong")
-        assert (state(task), told(task)["code"], said_by(task)) == ("failed", -32603, "Internal error")
+        assert (state(task), status_data(task)["code"], status_text(task)) == ("failed", -32603, "Internal error")
         assert "hunter2" not in str(task)
 
 
 async def test_section_9_5_errors_have_one_shape() -> None:
     async with serving(registry_of(echo=Echo(), total=Total())) as app:
-        for params in (said(text("x")), said(text("x"), skill="no"), said(data({}), skill="total"), {}):
+        for params in (
+            send_params(text("x")),
+            send_params(text("x"), skill="no"),
+            send_params(data({}), skill="total"),
+            {},
+        ):
             error = (await call(app, "message/send", params)).json["error"]
             assert set(error) == {"code", "message", "data"}
             assert isinstance(error["data"]["type"], str)

@@ -12,7 +12,7 @@ from apcore.config import Config
 from apcore.errors import ApprovalPendingError
 
 from keelbolt.apcore import CallerApproves
-from tests.integration.apcore.calling import output, said, send, state, told
+from tests.integration.apcore.calling import output, send, state, status_data, status_text
 from tests.integration.apcore.modules import Echo, Giving
 from tests.integration.apcore.serving import serving
 from tests.integration.apcore.test_section_10 import authenticator, token
@@ -101,8 +101,8 @@ async def test_a_caller_can_not_approve_for_the_owner(skill: str, given: Any) ->
     """Neither the role nor a module that calls a system module lets a caller approve."""
     async with serving(project(), auth=authenticator(), approval_handler=CallerApproves()) as app:
         task = (await send(app, given, skill=skill, headers=by("operator:all"))).json["result"]["task"]
-        assert (state(task), told(task)["data"]["type"]) == ("rejected", "ApprovalDeniedError")
-        assert "owner" in said(task)
+        assert (state(task), status_data(task)["data"]["type"]) == ("rejected", "ApprovalDeniedError")
+        assert "owner" in status_text(task)
         assert output((await send(app, {"text": "x"}, skill="echo", headers=by())).json["result"]["task"]) == {
             "text": "x"
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keelbolt.apcore import ApcoreServer, load_extensions
-from keelbolt.apcore.watch import ExtensionsWatch
+from keelbolt.apcore.extensions import ExtensionsWatch
 from tests.integration.apcore.calling import output, task_of
 from tests.integration.apcore.serving import MODULE, extensions
 from tests.integration.server.asgi import ask
@@ -31,7 +31,7 @@ class Watched:
         extensions(self.path, **{name: text})
         self.watch.look()
 
-    def said(self, module_id: str) -> str:
+    def description(self, module_id: str) -> str:
         return str(self.registry.get_definition(module_id).description)
 
 
@@ -51,7 +51,7 @@ def test_added_changed_and_removed_files(watched: Watched) -> None:
     watched.write("other", MODULE)
     assert watched.registry.list() == ["other", "text.echo"]
     watched.write("other", MODULE.replace("Says it again", "Says it once"))
-    assert watched.said("other") == "Says it once"
+    assert watched.description("other") == "Says it once"
     (watched.path / "other.py").unlink()
     watched.watch.look()
     assert watched.registry.list() == ["other", "text.echo"]  # a program may write the file again at once
@@ -69,7 +69,7 @@ def test_a_change_within_a_second_is_loaded(watched: Watched, monkeypatch: pytes
         file.write_text(MODULE.replace("Says it again", word))
         os.utime(file, ns=(0, 1_700_000_000_000_000_000 + number))
         watched.watch.look()
-        assert watched.said("text.echo") == word
+        assert watched.description("text.echo") == word
 
 
 def test_a_moved_file_is_another_module(watched: Watched) -> None:
@@ -96,25 +96,25 @@ def test_a_broken_file_keeps_the_loaded_module(watched: Watched, broken: str, ca
     before = watched.registry.get("text.echo")
     watched.write("text__echo", broken)
     assert watched.registry.get("text.echo") is before
-    assert watched.said("text.echo") == "Says it again"
-    [told] = [record for record in caplog.records if record.name == "keelbolt.apcore"]
-    assert told.levelno == logging.WARNING
-    assert "module text.echo keeps its loaded version: " in told.getMessage()
+    assert watched.description("text.echo") == "Says it again"
+    [warning] = [record for record in caplog.records if record.name == "keelbolt.apcore"]
+    assert warning.levelno == logging.WARNING
+    assert "module text.echo keeps its loaded version: " in warning.getMessage()
     watched.watch.look()  # it is logged once
     assert len([record for record in caplog.records if record.name == "keelbolt.apcore"]) == 1
     watched.write("text__echo", MODULE.replace("Says it again", "Mended"))
-    assert watched.said("text.echo") == "Mended"
+    assert watched.description("text.echo") == "Mended"
 
 
 def test_metadata_files_are_loaded(watched: Watched) -> None:
     about = watched.path / "text" / "echo_meta.yaml"
     about.write_text("description: As the file says\ntags: [one, two]\n")
     watched.watch.look()
-    assert watched.said("text.echo") == "As the file says"
+    assert watched.description("text.echo") == "As the file says"
     assert watched.registry.get_definition("text.echo").tags == ["one", "two"]
     about.unlink()
     watched.watch.look()
-    assert watched.said("text.echo") == "Says it again"
+    assert watched.description("text.echo") == "Says it again"
 
 
 def test_a_module_passes_its_state_to_the_next_version(watched: Watched) -> None:
@@ -128,7 +128,7 @@ def test_a_module_passes_its_state_to_the_next_version(watched: Watched) -> None
 
 async def test_a_running_agent_follows_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("keelbolt.apcore.watch.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("keelbolt.apcore.extensions.LOOK_SECONDS", 0.01)
     path = extensions(tmp_path / "modules", echo=MODULE)
 
     async def until(server: ApcoreServer, *skills: tuple[str, str]) -> None:

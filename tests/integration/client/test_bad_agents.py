@@ -88,7 +88,7 @@ BAD_ANSWERS: dict[str, tuple[Answer, type[KeelboltError]]] = {
     "a task in an unknown state": (result(task("DREAMING")["task"]), A2AResponseError),
     "an error without a code": (rpc_error(None), A2AResponseError),
     "an error of its own": (rpc_error(-32603, "boom"), A2AServerError),
-    "an error of nobody's": (rpc_error(-31999), A2AServerError),
+    "an unknown error code": (rpc_error(-31999), A2AServerError),
     "no such task": (rpc_error(-32001), TaskNotFoundError),
     "another version": (rpc_error(-32009, "only 7.0"), VersionNotSupportedError),
     "too many requests": (http(b"{}", 429, "application/json", "retry-after: 9"), RateLimitedError),
@@ -175,9 +175,9 @@ async def test_a_card_that_does_not_arrive(agent: BadAgent) -> None:
     async with A2AClient(agent.url, timeout=SOON) as client:
         with pytest.raises(A2ATimeoutError):
             await client.discover()
-    async with A2AClient("http://127.0.0.1:9") as nobody:
+    async with A2AClient("http://127.0.0.1:9") as client:
         with pytest.raises(A2AConnectionError) as refused:
-            await nobody.discover()
+            await client.discover()
         assert not refused.value.sent
 
 
@@ -384,7 +384,7 @@ async def test_a_bad_stream_is_a_typed_error(name: str, agent: BadAgent) -> None
 
 async def test_an_agent_without_progress_is_given_up(agent: BadAgent) -> None:
     """The client reports its attempts, makes them at growing intervals, and stops."""
-    told: list[Reconnect] = []
+    reconnects: list[Reconnect] = []
 
     async def stuck(asked: Any, writer: asyncio.StreamWriter) -> None:
         working = task("WORKING")["task"]
@@ -392,14 +392,14 @@ async def test_an_agent_without_progress_is_given_up(agent: BadAgent) -> None:
         await writer.drain()
 
     agent.calls[:] = [events((1, task()), (2, chunk("a"))), stuck]
-    async with A2AClient(agent.url, reconnect_seconds=1.5, on_reconnect=told.append) as client:
+    async with A2AClient(agent.url, reconnect_seconds=1.5, on_reconnect=reconnects.append) as client:
         stream = client.stream_message("Hi")
         assert texts([await anext(stream), await anext(stream)]) == ["a"]
         with pytest.raises(A2AConnectionError):
             await anext(stream)
-    assert 2 <= len(told) <= 12
-    assert [each.attempt for each in told] == list(range(1, len(told) + 1))
-    assert all(each.task_id == "t" for each in told)
+    assert 2 <= len(reconnects) <= 12
+    assert [each.attempt for each in reconnects] == list(range(1, len(reconnects) + 1))
+    assert all(each.task_id == "t" for each in reconnects)
 
 
 async def test_a_message_is_not_repeated_to_an_agent_without_deduplication(agent: BadAgent) -> None:

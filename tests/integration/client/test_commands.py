@@ -50,7 +50,7 @@ async def test_send_get_and_cancel(url: str) -> None:
     made = json.loads((await keelbolt("send", url, "wait", "--no-wait", "--json")).stdout)["task"]
     assert json.loads((await keelbolt("get", url, made["id"], "--json")).stdout)["id"] == made["id"]
     assert "canceled" in (await keelbolt("cancel", url, made["id"])).stdout
-    missing = await keelbolt("get", url, "nobody")
+    missing = await keelbolt("get", url, "unknown")
     assert (missing.exit_code, missing.stdout) == (3, "")
     assert missing.stderr.startswith("error: ")
 
@@ -169,14 +169,14 @@ async def test_data_and_files(url: str, tmp_path: Path) -> None:
         assert [part.get("data") for part in found[1:3]] == [{"a": 1}, [2]]
         assert (found[3]["filename"], found[3]["mediaType"], found[3]["raw"]) == ("notes.txt", "text/plain", "cGxhaW4=")
     assert (await keelbolt("send", url, "--data", "7")).exit_code == 0  # text is optional
-    for wrong, said in (
+    for wrong, expected in (
         ((), "nothing to send"),
         (("--data", "{"), "is not JSON"),
         (("--file", str(tmp_path / "none")), "No such file"),
     ):
         refused = await keelbolt("send", url, *wrong)
         assert refused.exit_code == 2
-        assert said in refused.stderr
+        assert expected in refused.stderr
 
 
 async def test_a_card_for_another_origin_needs_a_trusted_origin(url: str) -> None:

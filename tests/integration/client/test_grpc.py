@@ -69,8 +69,8 @@ async def test_every_operation(url: str, spoken: dict[str, Any]) -> None:
         assert (await client.cancel_task(waiting.id)).status.state is TaskState.canceled
 
         with pytest.raises(TaskNotFoundError) as missing:
-            await client.get_task("nobody")
-        assert missing.value.task_id == "nobody"
+            await client.get_task("unknown")
+        assert missing.value.task_id == "unknown"
         with pytest.raises(TaskNotCancelableError):
             await client.cancel_task(task.id)
         with pytest.raises(InvalidParamsError) as wrong:
@@ -81,19 +81,19 @@ async def test_every_operation(url: str, spoken: dict[str, Any]) -> None:
 
 
 async def test_a_stream_that_breaks_often_has_every_event_once(url: str, spoken: dict[str, Any]) -> None:
-    told: list[Reconnect] = []
+    reconnects: list[Reconnect] = []
     async with A2AClient(url, **spoken) as client:
         text = json.dumps(await client.discover())
         port = (await client._opened().transports())[0].endpoint.url.rpartition(":")[2]
     async with Proxy("127.0.0.1", int(port)) as proxy:
         card = json.loads(text.replace(f":{port}", f":{proxy.port}"))
         events: list[Event] = []
-        async with A2AClient(url, card=card, on_reconnect=told.append, **spoken) as client, asyncio.timeout(60):
+        async with A2AClient(url, card=card, on_reconnect=reconnects.append, **spoken) as client, asyncio.timeout(60):
             async for event in client.stream_message("stream 60 0.01"):
                 events.append(event)
                 if len(events) in (1, 10, 30):
                     proxy.cut()
-    assert len(told) >= 3
+    assert len(reconnects) >= 3
     assert not any(event.snapshot for event in events)
     assert "".join(event.text for event in events if event.artifact) == "".join(f"{n} " for n in range(60))
 

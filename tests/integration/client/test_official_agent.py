@@ -54,7 +54,7 @@ async def test_every_operation(client: A2AClient, spoken: dict[str, Any]) -> Non
     assert (await client.cancel_task(waiting.id)).status.state is TaskState.canceled
 
     with pytest.raises(TaskNotFoundError):
-        await client.get_task("nobody")
+        await client.get_task("unknown")
     with pytest.raises(TaskNotCancelableError):
         await client.cancel_task(task.id)
     if "1.0" in spoken["versions"]:
@@ -74,13 +74,13 @@ async def test_a_broken_stream_continues_with_a_marked_snapshot(spoken: dict[str
     port = bound.sockets[0].getsockname()[1]
     bound.close()
     await bound.wait_closed()
-    told: list[object] = []
+    reconnects: list[object] = []
     parts: list[str] = []
     events: list[Event] = []
     async with (
         Proxy("127.0.0.1", port) as proxy,
         serving(sdk_agent(f"http://127.0.0.1:{proxy.port}"), port),
-        A2AClient(f"http://127.0.0.1:{proxy.port}", on_reconnect=told.append, **spoken) as client,
+        A2AClient(f"http://127.0.0.1:{proxy.port}", on_reconnect=reconnects.append, **spoken) as client,
     ):
         async for event in client.stream_message("stream 60 0.01"):
             events.append(event)
@@ -91,7 +91,7 @@ async def test_a_broken_stream_continues_with_a_marked_snapshot(spoken: dict[str
                 parts.append(event.text)
                 if len(parts) in (10, 30):
                     proxy.cut()
-    assert told  # in 0.3, events after a break are loaded, not streamed
+    assert reconnects  # in 0.3, events after a break are loaded, not streamed
     assert events[-1].snapshot
     assert events[-1].last
     assert events[-1].state is TaskState.completed

@@ -80,8 +80,8 @@ async def test_a_message_instead_of_a_task(client: A2AClient) -> None:
 
 
 async def test_a_message_in_the_form_of_0_3(client: A2AClient) -> None:
-    said = {"role": "user", "parts": [{"type": "text", "text": "Old"}]}
-    answer = await client.send_message(said, metadata={"skillId": "echo"}, context_id="here")
+    message = {"role": "user", "parts": [{"type": "text", "text": "Old"}]}
+    answer = await client.send_message(message, metadata={"skillId": "echo"}, context_id="here")
     assert isinstance(answer, Task)
     assert (answer.context_id, text_of(answer)) == ("here", "You said: Old")
 
@@ -145,8 +145,8 @@ async def test_push_configs(client: A2AClient) -> None:
 
 async def test_errors_keep_their_class(client: A2AClient) -> None:
     with pytest.raises(TaskNotFoundError) as missing:
-        await client.get_task("nobody")
-    assert missing.value.task_id == "nobody"
+        await client.get_task("unknown")
+    assert missing.value.task_id == "unknown"
     with pytest.raises(UnsupportedOperationError):
         await client.get_extended_card()
     with pytest.raises(InvalidParamsError):
@@ -264,7 +264,7 @@ async def test_the_blocking_client() -> None:
             assert len(list(client.list_tasks(limit=1))) == 3
             assert len(client.list_tasks_page(limit=1).tasks) == 1
             with pytest.raises(TaskNotFoundError):
-                client.cancel_task("nobody")
+                client.cancel_task("unknown")
 
     async with our_agent() as url:
         await asyncio.to_thread(use, url)

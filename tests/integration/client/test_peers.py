@@ -186,8 +186,8 @@ class Features:
 
     async def answer(self) -> None:
         task = done(await self.send())
-        said = text_of(task) or values(Event(task))[0]["text"]
-        assert said == "You said: Hello"
+        text = text_of(task) or values(Event(task))[0]["text"]
+        assert text == "You said: Hello"
 
     async def message(self) -> None:
         answer = await self.send("say hi")
@@ -228,7 +228,7 @@ class Features:
         task = done(await self.send())
         assert (await self.client.get_task(task.id)).status.state is TaskState.completed
         with pytest.raises(TaskNotFoundError):
-            await self.client.get_task("nobody")
+            await self.client.get_task("unknown")
 
     async def list(self) -> None:
         task = done(await self.send())
@@ -328,13 +328,13 @@ async def test_the_interface_that_supports_an_operation_is_used() -> None:
 async def test_a_break_after_any_event(peer: Peer) -> None:
     """For any last event before the break, the collected result is complete and without duplicates."""
 
-    async def cut_after(count: int, spoken: Spoken, told: list[Reconnect]) -> list[Event]:
+    async def cut_after(count: int, spoken: Spoken, reconnects: list[Reconnect]) -> list[Event]:
         events: list[Event] = []
         async with Proxy("127.0.0.1", peer.port) as http, Proxy("127.0.0.1", peer.grpc_port) as grpc:
             card = await peer.card(http.port, grpc.port)
             options: dict[str, Any] = {"bindings": [spoken[0]], "versions": [spoken[1]], "card": card}
             url = f"http://127.0.0.1:{http.port}"
-            async with A2AClient(url, on_reconnect=told.append, **options) as client, asyncio.timeout(60):
+            async with A2AClient(url, on_reconnect=reconnects.append, **options) as client, asyncio.timeout(60):
                 async for event in client.stream_message(**peer.message(f"stream {CHUNKS} 0.03")):
                     events.append(event)
                     if len(events) == count:
@@ -344,9 +344,9 @@ async def test_a_break_after_any_event(peer: Peer) -> None:
 
     for spoken in PEERS[peer.name]:
         positions = range(1, CHUNKS + 2)  # the first event is the task, the last one ends the stream
-        told: list[Reconnect] = []
-        runs = await asyncio.gather(*(cut_after(count, spoken, told) for count in positions))
-        assert len(told) >= CHUNKS // 2, spoken  # a break near the end may be too late
+        reconnects: list[Reconnect] = []
+        runs = await asyncio.gather(*(cut_after(count, spoken, reconnects) for count in positions))
+        assert len(reconnects) >= CHUNKS // 2, spoken  # a break near the end may be too late
         for count, events in zip(positions, runs, strict=True):
             where = (spoken, count, [(type(event.value).__name__, event.id, event.snapshot) for event in events])
             assert gathered(events) == peer.chunks(CHUNKS), where

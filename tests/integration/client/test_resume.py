@@ -42,7 +42,7 @@ async def cut_often(proxy: Proxy, times: int, chance: random.Random, most_bytes:
     """Break connections after some bytes of the response: in headers, between events, within events."""
     for _ in range(times):
         proxy.cut_after(chance.randrange(1, most_bytes), "down")
-        while proxy._left["down"] is not None:  # noqa: ASYNC110 - the proxy tells nobody
+        while proxy._left["down"] is not None:  # noqa: ASYNC110 - the proxy has no event for it
             await asyncio.sleep(0.002)
 
 
@@ -56,11 +56,11 @@ async def test_a_connection_that_breaks_repeatedly(
 ) -> None:
     """Every event arrives exactly once and in order, for any number of breaks."""
     chunks, cuts = (1000, 50) if full else (chunks, cuts)
-    told: list[Reconnect] = []
+    reconnects: list[Reconnect] = []
     binding, version = spoken
     async with our_agent(f"sqlite:///{tmp_path}/agent.db") as direct, Proxy("127.0.0.1", port_of(direct)) as proxy:
         options: dict[str, Any] = {"bindings": [binding], "versions": [version]}
-        async with A2AClient(proxy.url(direct), on_reconnect=told.append, **options) as client:
+        async with A2AClient(proxy.url(direct), on_reconnect=reconnects.append, **options) as client:
             events: list[Event] = []
             cutting: asyncio.Task[None] | None = None
             async with asyncio.timeout(100):
@@ -69,11 +69,11 @@ async def test_a_connection_that_breaks_repeatedly(
                     if cutting is None:
                         cutting = asyncio.create_task(cut_often(proxy, cuts, random.Random(7), 3000))
             assert cutting is not None
-            assert cutting.done(), f"only {len(told)} cuts"
+            assert cutting.done(), f"only {len(reconnects)} cuts"
         async with A2AClient(direct, **options) as client:
             task_id = str(events[0].task_id)
             truth = [event async for event in client.subscribe(task_id, after=events[0].id)]
-    assert len(told) >= cuts
+    assert len(reconnects) >= cuts
     assert not any(event.snapshot for event in events)
     assert events[1:] == truth
     assert gathered(events) == "".join(f"{number} " for number in range(chunks))
@@ -101,12 +101,12 @@ async def test_a_draining_server_passes_its_streams_to_another(tmp_path: Path) -
     """A draining server ends its streams before their tasks: the client waits as requested, and continues."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     servers = [A2AServer(worker=echo, agent_card=CARD, storage=storage) for _ in range(2)]
-    told: list[Reconnect] = []
+    reconnects: list[Reconnect] = []
     async with (
         serving(servers[0].app) as first,
         serving(servers[1].app) as second,
         Proxy("127.0.0.1", port_of(first)) as proxy,
-        A2AClient(proxy.url(first), on_reconnect=told.append) as client,
+        A2AClient(proxy.url(first), on_reconnect=reconnects.append) as client,
         asyncio.timeout(60),
     ):
         events: list[Event] = []
@@ -115,7 +115,7 @@ async def test_a_draining_server_passes_its_streams_to_another(tmp_path: Path) -
             if len(events) == 20:
                 proxy._target = ("127.0.0.1", port_of(second))
                 servers[0].drain()
-    assert [each.seconds >= 1.0 for each in told] == [True]
+    assert [each.seconds >= 1.0 for each in reconnects] == [True]
     assert not any(event.snapshot for event in events)
     assert gathered(events) == "".join(f"{number} " for number in range(100))
 

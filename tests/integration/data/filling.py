@@ -32,7 +32,7 @@ from keelbolt.state.families import (
 )
 from keelbolt.state.families import FACE as STATE
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings, families
-from keelbolt.tasks.texts import Texts
+from keelbolt.tasks.listing import Texts
 from keelbolt.turns.durable import durable_storage
 from tests.integration.tasks.stage import message
 from tests.integration.turns.stage import Calls, Turn, one_of_each

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
 WHO: Any = {"app_name": "shop", "user_id": "u"}
 
 
-def said(text: str, number: int = 0, author: str = "user", **delta: Any) -> Event:
+def text_event(text: str, number: int = 0, author: str = "user", **delta: Any) -> Event:
     content = types.Content(role="user", parts=[types.Part(text=text)])
     actions = EventActions(state_delta={key.replace("__", ":"): value for key, value in delta.items()})
     return Event(id=f"e{number}-{text}", author=author, timestamp=100.0 + number, content=content, actions=actions)
@@ -66,10 +66,10 @@ async def walk(service: Any) -> list[Any]:
     other = await service.create_session(app_name="shop", user_id="other", session_id="one")
     seen.extend([shape(two), shape(other)])
     for number in range(5):
-        await service.append_event(one, said("hello", number, plain=number, app__a=number, temp__t=number))
+        await service.append_event(one, text_event("hello", number, plain=number, app__a=number, temp__t=number))
     seen.append(shape(one))
-    await service.append_event(one, said("hello", 4, plain=4, app__a=4))  # repeated delivery
-    partial = said("part", 9)
+    await service.append_event(one, text_event("hello", 4, plain=4, app__a=4))  # repeated delivery
+    partial = text_event("part", 9)
     partial.partial = True
     seen.append((await service.append_event(one, partial)).partial)
     configs = (
@@ -83,7 +83,7 @@ async def walk(service: Any) -> list[Any]:
     )
     seen.extend([shape(await service.get_session(**WHO, session_id="one", config=config)) for config in configs])
     seen.append(shape(await service.get_session(**WHO, session_id="two")))
-    for user in ("u", "other", "nobody"):
+    for user in ("u", "other", "unknown"):
         found = await service.list_sessions(app_name="shop", user_id=user)
         seen.append(sorted((s.user_id, s.id, sorted(s.state), s.events) for s in found.sessions))
     seen.append(sorted((s.user_id, s.id) for s in (await service.list_sessions(app_name="shop")).sessions))
@@ -95,7 +95,7 @@ async def walk(service: Any) -> list[Any]:
     await service.delete_session(**WHO, session_id="one")
     seen.append(await service.get_session(**WHO, session_id="one"))
     with pytest.raises(SessionNotFoundError):
-        await service.append_event(one, said("late", 10))
+        await service.append_event(one, text_event("late", 10))
     fresh = await service.create_session(**WHO, session_id="one")
     seen.append(shape(await service.get_session(**WHO, session_id=fresh.id)))
     seen.append(bool((await service.create_session(**WHO)).id))
@@ -114,13 +114,13 @@ async def test_a_stale_session_is_refused(any_url: str) -> None:
         mine = await service.create_session(**WHO, session_id="s")
         theirs = await elsewhere.get_session(**WHO, session_id="s")
         assert theirs is not None
-        await elsewhere.append_event(theirs, said("theirs", -50))  # from an older clock
+        await elsewhere.append_event(theirs, text_event("theirs", -50))  # from an older clock
         with pytest.raises(StaleSessionError):
-            await service.append_event(mine, said("mine", 1))
+            await service.append_event(mine, text_event("mine", 1))
         assert [event.id for event in mine.events] == []
         again = await service.get_session(**WHO, session_id="s")
         assert again is not None
-        await service.append_event(again, said("mine", 1))
+        await service.append_event(again, text_event("mine", 1))
         stored = await service.get_session(**WHO, session_id="s")
         assert stored is not None
         assert [event.id for event in stored.events] == ["e-50-theirs", "e1-mine"]
@@ -133,18 +133,18 @@ async def test_a_session_of_the_same_id_is_another_one(any_url: str) -> None:
         await service.delete_session(**WHO, session_id="s")
         await service.create_session(**WHO, session_id="s")
         with pytest.raises(StaleSessionError):
-            await service.append_event(old, said("late", 1))
+            await service.append_event(old, text_event("late", 1))
 
 
 async def test_a_session_that_was_sent_as_json_is_not_stale(any_url: str) -> None:
     """A copy without ADK's marker is compared by its newest event."""
     async with KeelboltSessionService(any_url) as service:
         session = await service.create_session(**WHO, session_id="s")
-        await service.append_event(session, said("one", 1))
+        await service.append_event(session, text_event("one", 1))
         copied = Session.model_validate_json(session.model_dump_json())
-        await service.append_event(copied, said("two", 2))
+        await service.append_event(copied, text_event("two", 2))
         with pytest.raises(StaleSessionError):
-            await service.append_event(Session.model_validate_json(session.model_dump_json()), said("three", 3))
+            await service.append_event(Session.model_validate_json(session.model_dump_json()), text_event("three", 3))
 
 
 async def test_a_repeated_call_stores_an_event_once(any_url: str) -> None:
@@ -154,10 +154,10 @@ async def test_a_repeated_call_stores_an_event_once(any_url: str) -> None:
         session = await service.create_session(**WHO, session_id="s")
         before = session.model_copy(deep=True)
         before._storage_update_marker = session._storage_update_marker
-        await service.append_event(session, said("one", 1, n=1))
-        await service.append_event(before, said("one", 1, n=1))
+        await service.append_event(session, text_event("one", 1, n=1))
+        await service.append_event(before, text_event("one", 1, n=1))
         assert len(before.events) == 1
-        await service.append_event(before, said("two", 2))
+        await service.append_event(before, text_event("two", 2))
         state = await kernel.scoped(partition_of("default")).log_state(EVENTS, "shop/u/s")
         assert state.head == 2
 
@@ -171,7 +171,7 @@ async def test_sessions_of_one_user_change_its_state_at_once(any_url: str) -> No
         async def work(session: Session) -> None:
             for number in range(5):
                 delta: Any = {f"user__{session.id}-{number}": number, f"app__{session.id}-{number}": number}
-                await service.append_event(session, said("x", number, **delta))
+                await service.append_event(session, text_event("x", number, **delta))
 
         await asyncio.gather(*map(work, sessions))
         assert len(await service.get_user_state(**WHO)) == 30
@@ -185,11 +185,11 @@ async def test_a_long_session_is_read_from_its_end(any_url: str) -> None:
     async with KeelboltSessionService(any_url, recent_events=3) as service:
         session = await service.create_session(**WHO, session_id="s")
         for number in range(20):
-            await service.append_event(session, said("x", number))
+            await service.append_event(session, text_event("x", number))
         found = await service.get_session(**WHO, session_id="s")
         assert found is not None
         assert [event.id for event in found.events] == ["e17-x", "e18-x", "e19-x"]
-        await service.append_event(found, said("x", 20))
+        await service.append_event(found, text_event("x", 20))
         whole = await service.get_session(**WHO, session_id="s", config=GetSessionConfig())
         assert whole is not None
         assert len(whole.events) == 21
@@ -286,7 +286,7 @@ async def test_versions_have_no_gaps_under_concurrent_saves(any_url: str) -> Non
 
 async def memories(service: Any) -> list[Any]:
     texts = ["The cat sat", "cats and dogs", "私はPythonを使う", "the cat and the dog", "Ünïcödé words"]
-    events = [said(text, number) for number, text in enumerate(texts)]
+    events = [text_event(text, number) for number, text in enumerate(texts)]
     session = Session(id="s", app_name="shop", user_id="u", events=[*events[:3], Event(author="user")])
     await service.add_session_to_memory(session)
     await service.add_events_to_memory(**WHO, events=events[3:], session_id="t")

@@ -61,8 +61,8 @@ async def test_a_session_behaves_like_sqlite_session(any_url: str) -> None:
 def test_two_processes_share_a_session(kept_url: str) -> None:
     """A Runner in another process continues the session."""
     command = [sys.executable, "-m", "tests.integration.frameworks.scripted_runner", kept_url]
-    said = [subprocess.run([*command, text], capture_output=True, text=True, check=True).stdout for text in "ab"]
-    assert said == ["1 items\n", "3 items\n"]
+    outputs = [subprocess.run([*command, text], capture_output=True, text=True, check=True).stdout for text in "ab"]
+    assert outputs == ["1 items\n", "3 items\n"]
 
 
 async def test_lists_are_atomic_under_concurrent_writers(any_url: str) -> None:

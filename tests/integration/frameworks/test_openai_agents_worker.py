@@ -58,8 +58,8 @@ class World(Model):
             await asyncio.sleep(self.pace)
             yield ResponseTextDeltaEvent(type="response.output_text.delta", delta=word, **at)
         text = ResponseOutputText(type="output_text", text="".join(words), annotations=[], logprobs=[])
-        said = ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[text])
-        yield ResponseCompletedEvent(type="response.completed", response=response([said]), sequence_number=1)
+        message = ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[text])
+        yield ResponseCompletedEvent(type="response.completed", response=response([message]), sequence_number=1)
 
     def agent(self, *, approval: bool = False) -> Agent[Any]:
         @function_tool(needs_approval=approval)

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from keelbolt.grpc.library import aio
-from keelbolt.protocol.protobuf.official import error_details_pb2, status_pb2
+from keelbolt.protocol.protobuf.shapes import error_details_pb2, status_pb2
 from keelbolt.server import A2AServer
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import Headers, call

@@ -32,8 +32,8 @@ async def test_a_caller_sees_only_its_own_tasks() -> None:
         assert got.id == task.id
         assert (await talk.json("GetTask", {"id": task.id}, alice))["id"] == task.id
         theirs = await refused(talk.stub.GetTask(PB.GetTaskRequest(id=task.id), metadata=bob))
-        nobodys = await refused(talk.stub.GetTask(PB.GetTaskRequest(id="0" * 36), metadata=bob))
-        assert (theirs.code, theirs.reason, theirs.message) == (nobodys.code, nobodys.reason, nobodys.message)
+        unknown = await refused(talk.stub.GetTask(PB.GetTaskRequest(id="0" * 36), metadata=bob))
+        assert (theirs.code, theirs.reason, theirs.message) == (unknown.code, unknown.reason, unknown.message)
 
 
 async def test_duplicate_credentials_are_refused() -> None:

@@ -88,7 +88,7 @@ async def test_push_configs() -> None:
 
 async def test_the_card() -> None:
     """The method returns the caller's own card if there is one, else the public one: 0.3 has one method for both."""
-    for extended, description in ((True, "Does as told, for you"), (False, "Does as told")):
+    for extended, description in ((True, "Does as asked, for you"), (False, "Does as asked")):
         async with talking(extended=extended) as talk:
             known = [("authorization", f"Bearer {TOKEN}")]
             card = await talk.old.GetAgentCard(OLD.GetAgentCardRequest(), metadata=known)
@@ -112,7 +112,7 @@ async def test_the_official_client_of_0_3() -> None:
         got = await client.get_task(PB.GetTaskRequest(id=task.id))
         assert got.status.state == PB.TASK_STATE_COMPLETED
         with pytest.raises(ERRORS.TaskNotFoundError):
-            await client.get_task(PB.GetTaskRequest(id="nobody"))
+            await client.get_task(PB.GetTaskRequest(id="unknown"))
         with pytest.raises(ERRORS.TaskNotCancelableError):
             await client.cancel_task(PB.CancelTaskRequest(id=task.id))
         created = await client.create_task_push_notification_config(
@@ -122,14 +122,14 @@ async def test_the_official_client_of_0_3() -> None:
         listed = PB.ListTaskPushNotificationConfigsRequest(task_id=task.id)
         assert [one.id for one in (await client.list_task_push_notification_configs(listed)).configs] == ["c1"]
         card = await client.get_extended_agent_card(PB.GetExtendedAgentCardRequest())
-        assert card.description == "Does as told"
+        assert card.description == "Does as asked"
         await client.close()
 
 
 async def test_a_missing_task() -> None:
     async with talking() as talk:
-        gone = await refused(talk.old.GetTask(OLD.GetTaskRequest(name="tasks/nobody")))
+        gone = await refused(talk.old.GetTask(OLD.GetTaskRequest(name="tasks/unknown")))
         assert (gone.code, gone.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
         assert gone.message.startswith("TaskNotFoundError: ")
-        unnamed = await refused(talk.old.GetTask(OLD.GetTaskRequest(name="people/nobody")))
+        unnamed = await refused(talk.old.GetTask(OLD.GetTaskRequest(name="people/unknown")))
         assert (unnamed.code, unnamed.reason) == ("INVALID_ARGUMENT", "INVALID_PARAMS")

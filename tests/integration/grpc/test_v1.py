@@ -90,12 +90,12 @@ async def test_sending_again_is_the_same_task() -> None:
         by_json = {"messageId": "same", "role": "ROLE_USER", "parts": [{"text": "echo once"}]}
         assert (await talk.json("SendMessage", {"message": by_json}, headers=key))["task"]["id"] == first.id
         assert (await talk.send("echo once", message_id="same", metadata=key)).id == first.id
-        with pytest.raises(aio.AioRpcError) as told:
+        with pytest.raises(aio.AioRpcError) as refusal:
             await talk.send("echo twice", message_id="same", metadata=key)
-        assert told.value.code().name == "ALREADY_EXISTS"
-        with pytest.raises(aio.AioRpcError) as told:
+        assert refusal.value.code().name == "ALREADY_EXISTS"
+        with pytest.raises(aio.AioRpcError) as refusal:
             await talk.send("echo once", metadata=(("idempotency-key", "x" * 256),))
-        assert told.value.code().name == "INVALID_ARGUMENT"
+        assert refusal.value.code().name == "INVALID_ARGUMENT"
 
 
 async def test_a_direct_message() -> None:
@@ -139,7 +139,7 @@ async def test_the_extended_card() -> None:
     async with talking(extended=True) as talk:
         known = [("authorization", f"Bearer {TOKEN}")]
         card = await talk.stub.GetExtendedAgentCard(PB.GetExtendedAgentCardRequest(), metadata=known)
-        assert card.description == "Does as told, for you"
+        assert card.description == "Does as asked, for you"
         assert [one.protocol_binding for one in card.supported_interfaces] == ["GRPC", "GRPC"]
         assert talk.server.routes.grpc is not None
         assert card.supported_interfaces[0].url == str(talk.server.routes.grpc.at)
@@ -169,7 +169,7 @@ async def test_the_official_client_selects_grpc() -> None:
         assert [part.text for part in got.artifacts[0].parts] == ["0 ", "1 ", "2 "]
         assert len((await client.list_tasks(PB.ListTasksRequest())).tasks) == 1
         with pytest.raises(ERRORS.TaskNotFoundError):
-            await client.get_task(PB.GetTaskRequest(id="nobody"))
+            await client.get_task(PB.GetTaskRequest(id="unknown"))
         with pytest.raises(ERRORS.TaskNotCancelableError):
             await client.cancel_task(PB.CancelTaskRequest(id=got.id))
         await client.close()

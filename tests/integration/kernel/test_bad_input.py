@@ -168,7 +168,7 @@ async def attempt(url):
     except KeelboltError as error:
         return [type(error).__name__, str(error)]
 
-# Somebody else may not be able to read this program: it is read before.
+# Load the migrations before the change of user: the other user may not be able to read them.
 known = schema.migrations_of("keelbolt.kernel.sqlite")
 schema.migrations_of = lambda package: known
 with tempfile.TemporaryDirectory() as folder:
@@ -357,8 +357,8 @@ WRONG: dict[str, tuple[type[KeelboltError], Use]] = {
     "a key of 4,001 characters": (InvalidName, lambda k: commit(k, Put("note", "k" * 4001, b""))),
     "text as body": (InvalidValue, lambda k: commit(k, Put("note", "b", "text"))),  # type: ignore[arg-type]
     "a field of another type": (InvalidValue, lambda k: commit(k, Put("note", "b", b"", {"rank": "1"}))),
-    "a field nobody declared": (NotDeclared, lambda k: commit(k, Put("note", "b", b"", {"nope": 1}))),
-    "a collection nobody declared": (NotDeclared, lambda k: commit(k, Put("other", "b", b""))),
+    "an undeclared field": (NotDeclared, lambda k: commit(k, Put("note", "b", b"", {"nope": 1}))),
+    "an undeclared collection": (NotDeclared, lambda k: commit(k, Put("other", "b", b""))),
     "no operation": (InvalidRequest, commit),
     "something else": (InvalidValue, lambda k: commit(k, "Put")),
     "a key twice": (WrittenTwice, lambda k: commit(k, Put("note", "b", b""), Delete("note", "b"))),

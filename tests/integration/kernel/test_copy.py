@@ -42,11 +42,10 @@ from keelbolt.kernel import (
 )
 from keelbolt.kernel.base_kernel import BaseKernel
 from keelbolt.kernel.copies import copy_storage
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.kernel.sqlite.transfer import FileTransfer
 from keelbolt.kernel.transfer.copy import CopyProgress, digests_of
-from keelbolt.kernel.transfer.digests import RowDigests
 from keelbolt.kernel.transfer.ports import Transfer
 from keelbolt.kernel.transfer.rows import (
     BlobRow,
@@ -58,6 +57,7 @@ from keelbolt.kernel.transfer.rows import (
     PartitionRow,
     RecordRow,
     Row,
+    RowDigests,
     StreamRow,
     Table,
 )

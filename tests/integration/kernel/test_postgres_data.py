@@ -26,7 +26,7 @@ from keelbolt.kernel import (
     Replace,
     open_storage,
 )
-from keelbolt.kernel.postgres.entries import BEGINNING_BYTES, fit
+from keelbolt.kernel.postgres.rows import BEGINNING_BYTES, fit
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ import pytest
 
 from keelbolt.kernel import Enqueue, Kernel, open_storage
 from keelbolt.kernel.postgres import queues
-from keelbolt.kernel.postgres.locks import worker_locks_of
+from keelbolt.kernel.postgres.committer import worker_locks_of
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 
 

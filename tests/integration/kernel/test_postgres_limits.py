@@ -18,7 +18,7 @@ import pytest
 from keelbolt.errors import StorageBusy, StorageFull, StorageUnreachable
 from keelbolt.kernel import Append, Collection, Draft, Enqueue, Index, Kernel, Operation, Put, open_storage
 from keelbolt.kernel.postgres import PostgresKernel
-from keelbolt.kernel.postgres.locks import catalog_lock, locks_of
+from keelbolt.kernel.postgres.committer import catalog_lock, locks_of
 from keelbolt.testing.launch import make_home, user_for_servers
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 from keelbolt.testing.proxy import Proxy

@@ -9,7 +9,7 @@ import pytest
 
 from keelbolt.errors import SchemaTooNew, StorageError
 from keelbolt.kernel import Collection, Index, Insert, Patch, Put, Query, open_storage
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.migrations import Migration, migrations_of
 from keelbolt.kernel.postgres import schema as schema_module
 from keelbolt.kernel.urls import pending_migrations

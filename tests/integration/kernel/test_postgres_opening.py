@@ -65,7 +65,7 @@ async def test_a_server_that_does_not_run(url: str) -> None:
 
 
 async def test_a_host_that_has_no_address() -> None:
-    assert isinstance(await refusal("postgresql://somebody@no-such-host.invalid/db"), StorageUnreachable)
+    assert isinstance(await refusal("postgresql://someone@no-such-host.invalid/db"), StorageUnreachable)
 
 
 async def test_a_server_that_accepts_and_never_responds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,13 +80,13 @@ async def test_a_server_that_accepts_and_never_responds(monkeypatch: pytest.Monk
 
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
         port = silent.sockets[0].getsockname()[1]
-        assert isinstance(await refusal(f"postgresql://somebody:word@127.0.0.1:{port}/db"), StorageUnreachable)
+        assert isinstance(await refusal(f"postgresql://someone:word@127.0.0.1:{port}/db"), StorageUnreachable)
         await gone.wait()
 
 
 @pytest.mark.parametrize("part", ["user", "password"])
 async def test_a_wrong_user_or_password(url: str, server: OwnPostgres, part: str) -> None:
-    wrong = url_for(url, ("nobody_here", "secretword") if part == "user" else ("postgres", "secretword"))
+    wrong = url_for(url, ("no_such_user", "secretword") if part == "user" else ("postgres", "secretword"))
     error = await refusal(wrong)
     assert isinstance(error, CannotOpen)
     assert "user or password" in str(error)

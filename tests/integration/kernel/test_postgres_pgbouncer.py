@@ -151,7 +151,7 @@ def make(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?schema={place.name}", declare=declare)
 
 
-@pytest.mark.parametrize("group", ["commit", "tail", "hints", "work", "processes"])
+@pytest.mark.parametrize("group", ["commit", "tail", "work", "persistence"])
 async def test_the_laws_hold(url: str, monkeypatch: pytest.MonkeyPatch, group: str) -> None:
     """The test runs whole groups of the conformance suite, each law in a schema of its own."""
     monkeypatch.setenv(URL_VARIABLE, url)

@@ -50,7 +50,7 @@ def note(number: int) -> Append:
     return Append("log", "s", (Draft("note", b"%d" % number),))
 
 
-async def told(kernel: Kernel) -> list[int]:
+async def logged(kernel: Kernel) -> list[int]:
     return [int(entry.data) for entry in (await kernel.read_log(P, "log", "s", limit=10_000)).entries]
 
 
@@ -214,7 +214,7 @@ async def test_a_commit_cut_anywhere_happens_once(always: OwnValkey, direction: 
             receipts = await asyncio.gather(*commits)
             seqs = [receipt.seqs("log", "s")[0] for receipt in receipts]
             assert seqs == [number * 3 + place + 1 for place in range(3)]
-        assert await told(kernel) == list(range(180))
+        assert await logged(kernel) == list(range(180))
 
 
 async def test_claims_cut_anywhere_are_not_lost(always: OwnValkey) -> None:
@@ -243,7 +243,7 @@ async def test_a_lost_response_times_out(always: OwnValkey) -> None:
         assert time.monotonic() - began < 10
         proxy.allow()
         await kernel.commit(P, note(2))
-        assert await told(kernel) in ([0, 1, 2], [0, 2])
+        assert await logged(kernel) in ([0, 1, 2], [0, 2])
 
 
 async def test_a_server_that_lost_its_functions_gets_them_again(own: OwnValkey) -> None:
@@ -251,7 +251,7 @@ async def test_a_server_that_lost_its_functions_gets_them_again(own: OwnValkey) 
         await kernel.commit(P, note(0))
         own.execute("FUNCTION", "FLUSH")
         await asyncio.gather(*(kernel.commit(P, note(n)) for n in range(1, 20)))
-        assert await told(kernel) == list(range(20))
+        assert await logged(kernel) == list(range(20))
 
 
 async def test_a_stopped_server_is_an_error_within_the_timeout(own: OwnValkey) -> None:
@@ -307,7 +307,7 @@ async def test_after_a_failover_nothing_acknowledged_is_missing(pair: tuple[OwnV
         primary.kill()
     await asyncio.to_thread(replica.execute, "REPLICAOF", "NO", "ONE")
     async with opened(replica) as kernel:
-        kept = await told(kernel)
+        kept = await logged(kernel)
         assert kept[: len(acknowledged)] == acknowledged
         await asyncio.sleep(0.6)
         (again,) = await kernel.claim("runs", "v")
@@ -359,7 +359,7 @@ async def test_a_server_that_stops_persisting_is_detected(own: OwnValkey) -> Non
             if not isinstance(end, Exception):
                 break
             await asyncio.sleep(0.05)
-        assert set(await told(kernel)) == {0, 1, 2}
+        assert set(await logged(kernel)) == {0, 1, 2}
 
 
 # ---------------------------------------------------------------------------------------------------------- no memory
@@ -441,4 +441,4 @@ async def test_pending_commits_are_written_without_close(always: OwnValkey) -> N
     child = await asyncio.create_subprocess_exec(sys.executable, "-W", "ignore", "-c", program)
     assert await child.wait() == 0
     async with opened(always, url=url) as kernel:
-        assert await told(kernel) == list(range(100))
+        assert await logged(kernel) == list(range(100))

@@ -17,7 +17,7 @@ from keelbolt.testing.valkey import OwnValkey, valkey_cluster
 
 THINGS = Collection("things", counters=((),))
 # Laws that take other code paths in a cluster: the registry is in another slot, and no call spans two partitions.
-GROUPS = ("queues", "partitions", "processes", "persistence")
+GROUPS = ("queues", "values", "persistence")
 
 
 @pytest.fixture(scope="module")

@@ -489,13 +489,13 @@ PLANTED: dict[str, tuple[str, Callable[[list[Problem]], bool]]] = {
 
 @pytest.mark.parametrize("name", PLANTED)
 async def test_a_check_finds_each_kind_of_damage(path: Path, name: str) -> None:
-    statement, told = PLANTED[name]
+    statement, reported = PLANTED[name]
     async with filled(path) as kernel:
         where = "name % 8 = 0 AND record = (SELECT id FROM record WHERE key = 'k004')"
         sql(path, statement.replace("rowid_of_k004", where))
         found = await problems(kernel)
         assert found
-        assert told(found), found
+        assert reported(found), found
 
 
 async def test_damage_is_noticed_by_readers_too(path: Path) -> None:

@@ -74,12 +74,12 @@ async def running(name: str, folder: Path, *args: str) -> AsyncIterator[Program]
 
 
 async def send_and_kill(
-    client: A2AClient, said: str, program: Program, when: Callable[[str, Event], bool]
+    client: A2AClient, request: str, program: Program, when: Callable[[str, Event], bool]
 ) -> tuple[str, Task]:
     """Send a message, kill the process once ``when`` holds, and follow the task to its end. Return text and task."""
     text, killed = "", False
     task_id = ""
-    async for event in client.stream_message(said):
+    async for event in client.stream_message(request):
         task_id = event.task_id or task_id
         if event.task is not None and event.snapshot:
             text = "".join(part.text or "" for made in event.task.artifacts for part in made.parts)

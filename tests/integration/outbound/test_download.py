@@ -129,15 +129,15 @@ async def test_other_statuses_and_encodings_are_errors(files: Files) -> None:
 async def test_a_file_that_is_too_large_is_not_read(files: Files) -> None:
     """The file is refused by its Content-Length if it has one, otherwise as soon as the limit is exceeded."""
     small = DownloadRules(loopback=True, max_bytes=1000)
-    files.answers["/told"] = b"HTTP/1.1 200 OK\r\ncontent-length: 100000000000\r\n\r\n"
-    files.answers["/untold"] = b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 100_000
+    files.answers["/with-length"] = b"HTTP/1.1 200 OK\r\ncontent-length: 100000000000\r\n\r\n"
+    files.answers["/without-length"] = b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 100_000
     files.answers["/fits"] = answer(b"x" * 1000)
     with pytest.raises(DownloadFailed, match="100000000000 bytes"):
-        await whole(files.url("/told"), small)
+        await whole(files.url("/with-length"), small)
     got: list[bytes] = []
 
     async def collect() -> None:
-        got.extend([piece async for piece in download(files.url("/untold"), small)])
+        got.extend([piece async for piece in download(files.url("/without-length"), small)])
 
     with pytest.raises(DownloadFailed, match="more than 1000 bytes"):
         await collect()

@@ -82,12 +82,12 @@ def agent(
         more.setdefault("auth", TokenAuthenticator.of({TOKEN: "alice"}))
     card = AgentCardConfig(
         name="Actor",
-        description="Does as told",
-        skills=[SkillConfig(id="act", name="Act", description="Does as told", tags=["test"])],
+        description="Does as asked",
+        skills=[SkillConfig(id="act", name="Act", description="Does as asked", tags=["test"])],
         capabilities=CapabilitiesConfig(streaming=streaming, push_notifications=push, extended_agent_card=extended),
         extensions=extensions,
     )
-    other = card.model_copy(update={"description": "Does as told, for you"})
+    other = card.model_copy(update={"description": "Does as asked, for you"})
     return A2AServer(
         worker=worker,
         agent_card=card,

@@ -65,7 +65,7 @@ class Agent:
 
 def card() -> AgentCardConfig:
     capabilities = CapabilitiesConfig(streaming=True, push_notifications=True, extended_agent_card=True)
-    return AgentCardConfig(name="Agent", description="Ends as told.", capabilities=capabilities)
+    return AgentCardConfig(name="Agent", description="Ends as asked.", capabilities=capabilities)
 
 
 def agent(**more: Any) -> A2AServer:

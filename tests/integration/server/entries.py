@@ -21,7 +21,7 @@ HOOK = "https://hook.example/"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestFields:
     """Parameters of a request, for any operation; empty ones are not sent."""
 
     task: str = ""
@@ -51,25 +51,25 @@ class Entry:
         """Return whether the path contains the tenant."""
         return self.path.startswith("/{tenant}")
 
-    def request(self, wish: Wish) -> dict[str, Any]:
+    def request(self, fields: RequestFields) -> dict[str, Any]:
         """Return the arguments of `ask`."""
         params = (
-            _params_v1(self.operation, wish)
+            _params_v1(self.operation, fields)
             if self.version is ProtocolVersion.v1_0
-            else _params_v03(self.operation, wish)
+            else _params_v03(self.operation, fields)
         )
         headers = [("content-type", "application/json"), ("a2a-version", self.version.value)]
-        if wish.after and not self.tenant:
-            headers.append(("last-event-id", wish.after))
+        if fields.after and not self.tenant:
+            headers.append(("last-event-id", fields.after))
         if not self.path:
             return {"method": "POST", "path": "/", "body": rpc(self.method, params), "headers": headers}
-        names = {"id": wish.task, "task": wish.task, "config": wish.config, "tenant": wish.tenant}
+        names = {"id": fields.task, "task": fields.task, "config": fields.config, "tenant": fields.tenant}
         path = self.path.format(**{name: quote(value, safe="") or "-" for name, value in names.items()})
         if self.tenant:
             params.pop("tenant", None)
         found: dict[str, Any] = {"method": self.method, "path": path, "headers": headers}
-        if wish.after and self.tenant:  # the query is the alternative to the header
-            found["query"] = urlencode({"afterSeq": wish.after})
+        if fields.after and self.tenant:  # the query is the alternative to the header
+            found["query"] = urlencode({"afterSeq": fields.after})
         elif self.method != "POST":
             found["query"] = urlencode({name: value for name, value in params.items() if isinstance(value, str)})
         if self.method == "POST":
@@ -105,60 +105,60 @@ ENTRIES: tuple[Entry, ...] = (
 )
 
 
-def _params_v1(operation: Operation, wish: Wish) -> dict[str, Any]:
+def _params_v1(operation: Operation, fields: RequestFields) -> dict[str, Any]:
     match operation:
         case Operation.send_message | Operation.send_streaming_message:
-            found: dict[str, Any] = {"message": _message(wish, {"text": wish.text}, role="ROLE_USER")}
+            found: dict[str, Any] = {"message": _message(fields, {"text": fields.text}, role="ROLE_USER")}
         case Operation.get_task | Operation.cancel_task | Operation.subscribe_to_task:
-            found = {"id": wish.task}
+            found = {"id": fields.task}
         case Operation.list_tasks:
-            found = {"contextId": wish.context, "pageToken": wish.page}
+            found = {"contextId": fields.context, "pageToken": fields.page}
         case Operation.create_push_config:
-            found = {"taskId": wish.task, "id": wish.config, "url": HOOK}
+            found = {"taskId": fields.task, "id": fields.config, "url": HOOK}
         case Operation.get_push_config | Operation.delete_push_config:
-            found = {"taskId": wish.task, "id": wish.config}
+            found = {"taskId": fields.task, "id": fields.config}
         case Operation.list_push_configs:
-            found = {"taskId": wish.task, "pageToken": wish.page}
+            found = {"taskId": fields.task, "pageToken": fields.page}
         case _:
             found = {}
-    return _said(found, wish)
+    return _with_tenant(found, fields)
 
 
-def _params_v03(operation: Operation, wish: Wish) -> dict[str, Any]:
+def _params_v03(operation: Operation, fields: RequestFields) -> dict[str, Any]:
     match operation:
         case Operation.send_message | Operation.send_streaming_message:
-            part = {"kind": "text", "text": wish.text}
-            found: dict[str, Any] = {"message": {"kind": "message", **_message(wish, part, role="user")}}
+            part = {"kind": "text", "text": fields.text}
+            found: dict[str, Any] = {"message": {"kind": "message", **_message(fields, part, role="user")}}
         case Operation.get_task | Operation.cancel_task | Operation.subscribe_to_task:
-            found = {"id": wish.task}
+            found = {"id": fields.task}
         case Operation.list_tasks:
-            found = {"contextId": wish.context, "pageToken": wish.page}
+            found = {"contextId": fields.context, "pageToken": fields.page}
         case Operation.create_push_config:
-            found = {"taskId": wish.task, "pushNotificationConfig": {"id": wish.config, "url": HOOK}}
+            found = {"taskId": fields.task, "pushNotificationConfig": {"id": fields.config, "url": HOOK}}
         case Operation.get_push_config | Operation.delete_push_config:
-            found = {"id": wish.task, "pushNotificationConfigId": wish.config}
+            found = {"id": fields.task, "pushNotificationConfigId": fields.config}
         case Operation.list_push_configs:
-            found = {"id": wish.task, "pageToken": wish.page}
+            found = {"id": fields.task, "pageToken": fields.page}
         case _:
             found = {}
-    return _said(found, wish)
+    return _with_tenant(found, fields)
 
 
-def _message(wish: Wish, part: dict[str, Any], *, role: str) -> dict[str, Any]:
+def _message(fields: RequestFields, part: dict[str, Any], *, role: str) -> dict[str, Any]:
     found: dict[str, Any] = {"messageId": new_id(), "role": role, "parts": [part]}
-    found |= {name: value for name, value in (("taskId", wish.task), ("contextId", wish.context)) if value}
-    if wish.reference:
-        found["referenceTaskIds"] = [wish.reference]
+    found |= {name: value for name, value in (("taskId", fields.task), ("contextId", fields.context)) if value}
+    if fields.reference:
+        found["referenceTaskIds"] = [fields.reference]
     return found
 
 
-def _said(params: dict[str, Any], wish: Wish) -> dict[str, Any]:
-    return {name: value for name, value in {**params, "tenant": wish.tenant}.items() if value}
+def _with_tenant(params: dict[str, Any], fields: RequestFields) -> dict[str, Any]:
+    return {name: value for name, value in {**params, "tenant": fields.tenant}.items() if value}
 
 
-async def wished(app: ASGIApp, entry: Entry, wish: Wish, headers: Headers = (), **more: Any) -> Reply:
+async def send_fields(app: ASGIApp, entry: Entry, fields: RequestFields, headers: Headers = (), **more: Any) -> Reply:
     """Send the request."""
-    request = entry.request(wish)
+    request = entry.request(fields)
     request["headers"] = [*request["headers"], *headers]
     if entry.operation.streams:
         more.setdefault("enough", lambda body: b"\n\n" in body)

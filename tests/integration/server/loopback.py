@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import uvicorn
 
 from keelbolt.server import A2AServer
-from keelbolt.server.connections import connections
+from keelbolt.server.processes import connections
 
 
 @asynccontextmanager
@@ -23,7 +23,7 @@ async def served(server: A2AServer) -> AsyncIterator[int]:
         serving = asyncio.create_task(listening.serve([bound]))
         try:
             async with asyncio.timeout(20):
-                while not listening.started:  # noqa: ASYNC110 - uvicorn tells nobody
+                while not listening.started:  # noqa: ASYNC110 - uvicorn has no event for it
                     await asyncio.sleep(0.01)
             yield bound.getsockname()[1]
         finally:

@@ -15,7 +15,7 @@ from keelbolt.operations.table import PREFIX, ROUTES
 from keelbolt.protocol.operations import METHODS, Operation
 from tests.integration.server.calls import METHODS as CALLS
 from tests.integration.server.calls import request
-from tests.integration.server.entries import ENTRIES, Entry, Wish
+from tests.integration.server.entries import ENTRIES, Entry, RequestFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ WORDS = ["Hello", "input", "x", "data", "artifact"]
 
 
 @st.composite
-def wishes(draw: st.DrawFn, known: dict[str, list[str]], operation: Operation) -> Wish:
+def request_fields(draw: st.DrawFn, known: dict[str, list[str]], operation: Operation) -> RequestFields:
     """Mostly existing data, own or another's; sometimes an impossible value in one place."""
     found = {name: draw(st.sampled_from(["", "", *known[name]])) for name in ("context", "config", "page")}
     found |= {"task": draw(st.sampled_from(known["task"])), "text": draw(st.sampled_from(WORDS)), "tenant": ""}
@@ -260,14 +260,14 @@ def wishes(draw: st.DrawFn, known: dict[str, list[str]], operation: Operation) -
         found["context"] = ""
     if draw(st.integers(0, 3)) == 0:
         found[draw(st.sampled_from(sorted(found)))] = draw(NASTY_IDS | TEXTS)
-    return Wish(**found)
+    return RequestFields(**found)
 
 
 @st.composite
 def rpc_calls(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
     """A JSON-RPC call with changes."""
     entry = draw(st.sampled_from([entry for entry in ENTRIES if not entry.path]))
-    request = json.loads(entry.request(draw(wishes(known, entry.operation)))["body"])
+    request = json.loads(entry.request(draw(request_fields(known, entry.operation)))["body"])
     if not draw(st.integers(0, 19)):
         request["method"] = draw(st.sampled_from(sorted(METHODS)) | TEXTS)
     if draw(st.integers(0, 4)):
@@ -332,7 +332,7 @@ def _queries(draw: st.DrawFn) -> str:
 def rest_requests(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
     """A request of the REST binding with changes."""
     entry: Entry = draw(st.sampled_from([entry for entry in ENTRIES if entry.path]))
-    request = entry.request(draw(wishes(known, entry.operation)))
+    request = entry.request(draw(request_fields(known, entry.operation)))
     method, path, query = request["method"], request["path"], request.get("query", "")
     body = request.get("body", b"")
     match draw(st.integers(0, 9)):
@@ -377,7 +377,7 @@ def operations_requests(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
 def calls(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
     """A gRPC call with changes; its path is that of the method."""
     method = draw(st.sampled_from(CALLS))
-    data = request(method, draw(wishes(known, method.operation)))
+    data = request(method, draw(request_fields(known, method.operation)))
     match draw(st.integers(0, 7)):
         case 0:
             data = data[: draw(st.integers(0, len(data)))]
@@ -387,7 +387,9 @@ def calls(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
         case 2:
             data = draw(st.binary(max_size=60))
         case 3:
-            data += request(method, draw(wishes(known, method.operation)))  # of a repeated field, the last value counts
+            data += request(
+                method, draw(request_fields(known, method.operation))
+            )  # of a repeated field, the last value counts
         case _:
             pass
     odd = st.sampled_from(

@@ -225,7 +225,7 @@ class Scenarios:
             same(len(await self.call("tasks/pushNotificationConfig/list", {"id": task.id})), 0)
 
     async def extended_card(self) -> None:
-        same((await (await self.client()).get_card()).description, "Does as told, for you")
+        same((await (await self.client()).get_card()).description, "Does as asked, for you")
 
     async def errors(self) -> None:
         client = await self.client()

@@ -27,11 +27,11 @@ from keelbolt.operations.table import ROUTES as OPERATIONS
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.caller import Caller
-from keelbolt.server.rates import RequestLimiter
+from keelbolt.server.gate import RequestLimiter
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Headers, Reply, ask, call
-from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
+from tests.integration.server.entries import ENTRIES, Entry, RequestFields, send_fields
 from tests.integration.server.people import authenticator, bearer
 from tests.unit.auth.issuer import ISSUER, KeySetServer, jwk, token
 
@@ -67,7 +67,7 @@ def message(text: str = "Hello", **more: Any) -> dict[str, Any]:
     return {"message": {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": text}], **more}}
 
 
-def said(reply: Reply) -> str:
+def reply_text(reply: Reply) -> str:
     """Return the text of the response."""
     task = reply.json["result"]["task"]
     parts = task["artifacts"][0]["parts"] if "artifacts" in task else task["status"]["message"]["parts"]
@@ -94,7 +94,9 @@ async def test_unauthenticated_callers_get_401_in_every_binding(wrong: str) -> N
     """Every binding responds with 401 and a challenge, and does not repeat the credentials."""
     async with agent(settings=ServerSettings.of({}, failed_logins=0)) as app:
         for entry in ENTRIES:
-            reply = await wished(app, entry, Wish(task="t", config="c", tenant="acme"), BAD_TOKENS[wrong]())
+            reply = await send_fields(
+                app, entry, RequestFields(task="t", config="c", tenant="acme"), BAD_TOKENS[wrong]()
+            )
             assert reply.status == 401, entry
             assert (reply.header("www-authenticate") or "").startswith("Bearer realm="), entry
             assert b"x.y.z" not in reply.body
@@ -111,8 +113,8 @@ async def test_wrong_credentials_are_refused_even_where_none_are_required(wrong:
 
 async def test_without_required_authentication_every_caller_is_served() -> None:
     async with agent(require_auth=False) as app:
-        assert said(await call(app, "SendMessage", message())) == "/ /"
-        assert said(await call(app, "SendMessage", message(), headers=bearer("alice"))) == "acme/alice acme/alice"
+        assert reply_text(await call(app, "SendMessage", message())) == "/ /"
+        assert reply_text(await call(app, "SendMessage", message(), headers=bearer("alice"))) == "acme/alice acme/alice"
         anonymous = await call(app, "ListTasks", {})
         alice = await call(app, "ListTasks", {}, headers=bearer("alice"))
         assert [page.json["result"]["totalSize"] for page in (anonymous, alice)] == [1, 1]
@@ -124,7 +126,7 @@ async def test_the_extended_card_is_for_authenticated_callers() -> None:
     async with agent(require_auth=False) as app:
         for entry in ENTRIES:
             if entry.operation.value == "GetExtendedAgentCard":
-                reply = await wished(app, entry, Wish(tenant="acme" if entry.tenant else ""))
+                reply = await send_fields(app, entry, RequestFields(tenant="acme" if entry.tenant else ""))
                 assert reply.status == 401, entry
                 assert reply.header("www-authenticate") is not None
 
@@ -141,7 +143,7 @@ async def test_api_keys_and_tokens_together() -> None:
             ([("x-api-key", KEY)], "acme/billing"),
             ([("authorization", f"Bearer {KNOWN}")], "acme/robot"),
         ):
-            assert said(await call(app, "SendMessage", message(), headers=headers)) == f"{who} {who}"
+            assert reply_text(await call(app, "SendMessage", message(), headers=headers)) == f"{who} {who}"
         refused = await call(app, "ListTasks", {}, headers=[("x-api-key", "other")])
         assert refused.status == 401
         assert "ApiKey" in (refused.header("www-authenticate") or "")
@@ -206,7 +208,7 @@ async def test_without_the_key_set_authentication_is_unavailable(entry: Entry) -
     auth = JWTAuthenticator(jwks_url="http://127.0.0.1:9/jwks.json", issuer=ISSUER, audience="my-agent")
     async with agent(auth=auth) as app:
         headers = [("authorization", f"Bearer {token('ES256', headers={'kid': 'key-1'})}")]
-        reply = await wished(app, entry, Wish(task="t", config="c"), headers)
+        reply = await send_fields(app, entry, RequestFields(task="t", config="c"), headers)
         assert reply.status == 503
         assert reply.header("retry-after") == "5"
         assert b"127.0.0.1" not in reply.body
@@ -276,10 +278,10 @@ async def test_the_worker_acts_for_the_caller() -> None:
                 for number in range(20)
             )
         )
-        assert [said(reply) for reply in replies] == [f"acme/u{number} acme/u{number}" for number in range(20)]
+        assert [reply_text(reply) for reply in replies] == [f"acme/u{number} acme/u{number}" for number in range(20)]
         asked = (await call(app, "SendMessage", message("ask"), headers=bearer("alice"))).json["result"]["task"]
         answer = await call(app, "SendMessage", message("x", taskId=asked["id"]), headers=bearer("alice"))
-        assert said(answer) == "acme/alice acme/alice"
+        assert reply_text(answer) == "acme/alice acme/alice"
     assert waited.is_set()
     assert auth_identity_var.get() is None
 
@@ -438,15 +440,17 @@ async def test_a_stream_shows_that_authentication_is_required() -> None:
 async def test_a_caller_over_its_rate_waits_and_others_do_not(entry: Entry) -> None:
     """Every binding responds with 429 and Retry-After, per principal; a new token or a tenant's name does not help."""
     settings = ServerSettings(requests_per_second=0.01, request_burst=2)
-    wish = Wish(task="t", config="c")
+    fields = RequestFields(task="t", config="c")
     async with agent(settings=settings) as app:
-        statuses = [(await wished(app, entry, wish, bearer("alice", expires_in=600 + n))).status for n in range(3)]
+        statuses = [
+            (await send_fields(app, entry, fields, bearer("alice", expires_in=600 + n))).status for n in range(3)
+        ]
         assert statuses[-1] == 429
         assert 429 not in statuses[:2]
-        refused = await wished(app, entry, wish, bearer("alice"))
+        refused = await send_fields(app, entry, fields, bearer("alice"))
         assert int(refused.header("retry-after") or 0) >= 1
-        assert (await wished(app, entry, wish, bearer("bob"))).status != 429
-        assert (await wished(app, entry, wish, bearer("alice", "globex"))).status != 429
+        assert (await send_fields(app, entry, fields, bearer("bob"))).status != 429
+        assert (await send_fields(app, entry, fields, bearer("alice", "globex"))).status != 429
         assert (await ask(app, "GET", "/health")).status == 200
 
 

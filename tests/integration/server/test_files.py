@@ -13,7 +13,7 @@ from starlette.types import Message, Scope
 from keelbolt.kernel import BlobReader, open_storage
 from keelbolt.kernel.blobs import CHUNK_BYTES
 from keelbolt.server import A2AServer
-from keelbolt.server.files import send_file
+from keelbolt.server.operations import send_file
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.files import TaskFile
 from tests.integration.server import actor
@@ -53,7 +53,7 @@ async def get(server: A2AServer, path: str, who: str = "alice", **headers: str) 
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "content", "told"),
+    ("asked", "status", "content", "content_range"),
     [
         ("bytes=2-4", 206, b"234", "bytes 2-4/10"),
         ("bytes=7-", 206, b"789", "bytes 7-9/10"),
@@ -67,10 +67,10 @@ async def get(server: A2AServer, path: str, who: str = "alice", **headers: str) 
     ],
 )
 async def test_ranges(
-    server: A2AServer, paths: list[str], asked: str, status: int, content: bytes, told: str | None
+    server: A2AServer, paths: list[str], asked: str, status: int, content: bytes, content_range: str | None
 ) -> None:
     reply = await get(server, paths[0], range=asked)
-    assert (reply.status, reply.body, reply.header("content-range")) == (status, content, told)
+    assert (reply.status, reply.body, reply.header("content-range")) == (status, content, content_range)
     assert reply.header("content-length") == str(len(content))
     empty = await get(server, paths[1], range=asked)
     assert (empty.status, empty.body, empty.header("content-range")) == (200, b"", None)

@@ -187,9 +187,9 @@ async def test_by_grpc() -> None:
         assert again.metadata[GENERATION]["generation"] == now
         late = talk.request("late", task_id=task.id)
         late.metadata[GENERATION] = {"ifGenerationMatch": now - 1}
-        with pytest.raises(aio.AioRpcError) as told:
+        with pytest.raises(aio.AioRpcError) as refusal:
             await talk.stub.SendMessage(late, metadata=asked)
-        assert told.value.code().name == "ABORTED"
+        assert refusal.value.code().name == "ABORTED"
 
 
 async def test_our_client_raises_the_error() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from keelbolt.server import health
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import ask
 
@@ -30,7 +29,7 @@ async def test_the_store_is_checked_at_most_once_a_second(monkeypatch: pytest.Mo
             replies = await asyncio.gather(*(ask(server.app, "GET", path) for _ in range(50)))
             assert {reply.status for reply in replies} == {200}
         assert looks == 1
-        monkeypatch.setattr(health, "LOOK_SECONDS", 0.0)
+        monkeypatch.setattr("keelbolt.server.health.LOOK_SECONDS", 0.0)
         server.routes.health._known = None
         for _ in range(2):
             await ask(server.app, "GET", "/health")

@@ -19,7 +19,7 @@ from keelbolt.server.http import check_headers, read_body
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import ask, call, rpc
-from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
+from tests.integration.server.entries import ENTRIES, Entry, RequestFields, send_fields
 from tests.integration.server.loopback import served, talked
 
 CARD = AgentCardConfig(
@@ -47,9 +47,9 @@ async def agent(**settings: Any) -> AsyncIterator[ASGIApp]:
 @pytest.mark.parametrize("entry", POSTS, ids=str)
 async def test_a_body_that_is_too_large_is_413(entry: Entry) -> None:
     """The limit applies to an announced size and to a body that arrives in pieces."""
-    wish = Wish(task="t", config="c", text="x" * 5000)
+    fields = RequestFields(task="t", config="c", text="x" * 5000)
     async with agent(body_bytes=1000) as app:
-        request = entry.request(wish)
+        request = entry.request(fields)
         path, headers = request["path"], request["headers"]
         announced = [*headers, ("content-length", "5000")]
         whole = await ask(app, "POST", path, headers=announced, body=b"{}")
@@ -68,7 +68,7 @@ async def test_an_unusual_content_length_is_not_a_server_error(length: str) -> N
 @pytest.mark.parametrize("entry", POSTS, ids=str)
 async def test_a_body_that_does_not_arrive_is_408(entry: Entry) -> None:
     """A body that never arrives, or arrives a byte at a time, is refused after body_seconds."""
-    request = entry.request(Wish(task="t", config="c"))
+    request = entry.request(RequestFields(task="t", config="c"))
 
     for first in (None, b"{"):
         sent: list[Message] = []
@@ -99,11 +99,11 @@ async def test_a_body_that_does_not_arrive_is_408(entry: Entry) -> None:
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if not entry.tenant], ids=str)
 async def test_too_many_headers_are_431(entry: Entry) -> None:
     async with agent(header_bytes=2000) as app:
-        wish = Wish(task="t", config="c")
+        fields = RequestFields(task="t", config="c")
         flood = [(f"x-{number}", "y" * 20) for number in range(200)]
-        assert (await wished(app, entry, wish, flood)).status == 431
-        assert (await wished(app, entry, wish, [("x-one", "y" * 3000)])).status == 431
-        assert (await wished(app, entry, wish)).status != 431
+        assert (await send_fields(app, entry, fields, flood)).status == 431
+        assert (await send_fields(app, entry, fields, [("x-one", "y" * 3000)])).status == 431
+        assert (await send_fields(app, entry, fields)).status != 431
 
 
 async def test_a_long_path_or_query_counts_too() -> None:
@@ -116,7 +116,7 @@ async def test_a_long_path_or_query_counts_too() -> None:
 @pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/x-www-form-urlencoded", "é"])
 async def test_a_body_that_is_not_json_is_415(entry: Entry, kind: str) -> None:
     async with agent() as app:
-        request = entry.request(Wish(task="t", config="c"))
+        request = entry.request(RequestFields(task="t", config="c"))
         headers = [("content-type", kind), ("a2a-version", entry.version.value)]
         assert (await ask(app, "POST", request["path"], headers=headers, body=request["body"])).status == 415
 
@@ -202,7 +202,7 @@ async def test_endless_headers_are_cut() -> None:
 
 
 async def test_a_slow_body_gets_a_response_and_the_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keelbolt.server.connections.LINGER_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.server.processes.LINGER_SECONDS", 0.5)
     async with served(limited(body_seconds=0.3)) as port:
         slow = await talked(port, HEAD + b"content-length: 1000\r\n\r\n", *[b" "] * 100, pause=0.1, patience=9)
         assert slow.startswith(b"HTTP/1.1 408 ")

@@ -245,6 +245,6 @@ async def test_steps_webhooks_commits_and_the_store(tmp_path: Path) -> None:
 
 
 async def test_each_scrape_has_its_own_connection() -> None:
-    """Processes that share a port are reached in turn; a scraper that keeps its connection would see only one of them."""
+    """Processes that share a port are reached in turn; a scraper that keeps its connection would see only one."""
     async with talking(agent(settings=ON)) as client:
         assert (await client.get("/metrics")).headers["connection"] == "close"

@@ -18,8 +18,8 @@ from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.operations import Operation
 from keelbolt.server import A2AServer, IncomingRequest, pass_headers
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings
-from keelbolt.tasks.envelope import Envelope
-from keelbolt.tasks.request_contexts import MAX_WAITING, RequestContexts
+from keelbolt.tasks.runner import MAX_WAITING, RequestContexts
+from keelbolt.tasks.sends import Envelope
 from tests.integration.grpc.speaking import Talk
 from tests.integration.server.asgi import ask, call
 from tests.integration.tasks.stage import message as new_message

@@ -96,10 +96,10 @@ async def test_the_documented_versions_of_grpc(_binding: str, name: str, asked: 
     fields = {"id": "nowhere"} if name == "lf.a2a.v1" else {"name": "tasks/nowhere"}
     async with speaking() as talk:
         call = talk.channel.unary_unary(method.path)
-        with pytest.raises(aio.AioRpcError) as told:
+        with pytest.raises(aio.AioRpcError) as refusal:
             await call(method.request(**fields).SerializeToString(), metadata=metadata)
     wanted = "FAILED_PRECONDITION" if spoken == "VersionNotSupportedError" else "NOT_FOUND"
-    assert told.value.code().name == wanted
+    assert refusal.value.code().name == wanted
 
 
 async def test_the_header_takes_precedence_over_the_query(app: ASGIApp) -> None:
@@ -205,7 +205,7 @@ async def test_an_extension_that_is_required() -> None:
         assert (await ask(app, "GET", "/.well-known/agent-card.json")).status == 200
 
 
-async def told(ctx: TaskContext) -> None:
+async def describe_request(ctx: TaskContext) -> None:
     await ctx.complete_json({"metadata": ctx.request_metadata, "extensions": ctx.extensions})
 
 
@@ -215,7 +215,7 @@ async def test_the_worker_gets_the_metadata_of_the_request(method: str) -> None:
     card = AgentCardConfig(name="Teller", description="Tells", extensions=(ExtensionConfig(uri=MAY),))
     old = method == "message/send"
     message = {"messageId": "m", "role": "user" if old else "ROLE_USER", "parts": [{"kind": "text", "text": "x"}]}
-    async with A2AServer(worker=told, agent_card=card) as server:
+    async with A2AServer(worker=describe_request, agent_card=card) as server:
         params = {"message": message, "metadata": {"trip": {"to": "Oslo"}}}
         header = "x-a2a-extensions" if old else "a2a-extensions"
         reply = await call(server.app, method, params, headers=[(header, f"{MAY}, https://example.com/unknown")])

@@ -18,8 +18,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from keelbolt.auth import ClaimMapping
 from keelbolt.auth.principal import ANONYMOUS
 from keelbolt.kernel import open_storage
-from keelbolt.operations import watching
 from keelbolt.operations.table import PREFIX, ROUTES
+from keelbolt.operations.task_lists import ChangeReader
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.protocol.types import TaskState
 from keelbolt.server import A2AServer
@@ -35,7 +35,7 @@ from tests.integration.server.serving import talking
 from tests.integration.tasks.stage import until
 from tests.integration.webhooks.receiver import fine, receiving
 
-CARD = AgentCardConfig(name="Actor", description="Does as told")
+CARD = AgentCardConfig(name="Actor", description="Does as asked")
 OPERATED = ServerSettings.of({}, operators="loopback")
 LOOPBACK = replace(OPERATED, webhook_loopback=True)
 NOTHING = (TaskState.working, b"{}", 0, 0, CurrentTurn(1, "m"))
@@ -229,7 +229,7 @@ async def test_a_log_is_paged_and_reports_where_it_was_trimmed(url: str) -> None
         assert "".join(part["text"] for part in shown["task"]["artifacts"][0]["parts"]) == "0 1 2 3 4 "
 
 
-def told(entry: dict[str, Any]) -> dict[str, Any]:
+def without_time(entry: dict[str, Any]) -> dict[str, Any]:
     """Return an entry without its time: a live reader gets the time of the write, not of the commit."""
     return {name: value for name, value in entry.items() if name != "at"}
 
@@ -250,7 +250,7 @@ async def test_a_log_is_followed_and_continued(url: str) -> None:
                 if entry["kind"] == "attempt":
                     await post(client, f"/tasks/{task['id']}/cancel", reason="enough")
         log = (await get(client, f"/tasks/{task['id']}/log"))["entries"]
-        assert [told(entry) for _, entry in seen] == [told(entry) for entry in log]
+        assert [without_time(entry) for _, entry in seen] == [without_time(entry) for entry in log]
 
         for after in range(1, len(log)):
             async with followed(client, path, headers={"Last-Event-ID": str(after)}) as events:
@@ -318,8 +318,8 @@ async def test_many_watchers_cause_one_read_of_the_index(monkeypatch: pytest.Mon
 
 def test_a_reader_that_falls_behind_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader gets the changes before the first one that it missed, and none after it."""
-    monkeypatch.setattr(watching, "BEHIND", 2)
-    reader, changes = watching.ChangeReader(), [TaskRecord(str(n), "c", *NOTHING) for n in range(4)]
+    monkeypatch.setattr("keelbolt.operations.task_lists.BEHIND", 2)
+    reader, changes = ChangeReader(), [TaskRecord(str(n), "c", *NOTHING) for n in range(4)]
     for change in changes[:3]:
         reader.tell(change)
     assert [reader.news.get_nowait() for _ in range(2)] == changes[:2]
@@ -538,8 +538,8 @@ async def test_an_erased_task_is_gone(url: str) -> None:
 async def test_dead_letters_are_listed_and_dropped() -> None:
     """Five processes claimed the task and died; it is a dead letter and waits for a decision."""
     async with open_storage("memory:") as kernel:
-        async with TaskEngine(kernel) as nobody:
-            sent = await nobody.tasks.send(Message(message_id="1", role=Role.user, parts=[Part(text="echo")]))
+        async with TaskEngine(kernel) as no_worker:
+            sent = await no_worker.tasks.send(Message(message_id="1", role=Role.user, parts=[Part(text="echo")]))
             for number in range(5):
                 assert await kernel.claim(QUEUE, f"mortal-{number}", lease_seconds=0.01)
                 await asyncio.sleep(0.03)
@@ -585,7 +585,7 @@ async def test_work_that_waits_is_listed_by_pages() -> None:
     async with talking(A2AServer(worker=sleeps, agent_card=CARD, settings=OPERATED)) as client:
         sent = {(await send(client, "sleep", now=True))["id"] for _ in range(3)}
         async with asyncio.timeout(20):
-            while len((await get(client, "/work"))["work"]) < 3:  # noqa: ASYNC110 - nobody tells
+            while len((await get(client, "/work"))["work"]) < 3:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.02)
         first = await get(client, "/work", state="waiting", pageSize=2)
         second = await get(client, "/work", state="waiting", pageSize=2, pageToken=first["nextPageToken"])
@@ -740,8 +740,8 @@ async def test_lists_show_how_a_task_began_and_can_be_searched() -> None:
 
 async def test_a_search_is_paged_like_any_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search scans a limited number of tasks at once; each match is on exactly one of its pages."""
-    monkeypatch.setattr("keelbolt.operations.summaries.CHUNK", 3)
-    monkeypatch.setattr("keelbolt.operations.summaries.LOOKED", 5)
+    monkeypatch.setattr("keelbolt.operations.task_lists.CHUNK", 3)
+    monkeypatch.setattr("keelbolt.operations.task_lists.LOOKED", 5)
     async with talking(agent()) as client:
         for number in range(12):
             await send(client, f"say {'even' if number % 2 == 0 else 'odd'} {number}")

@@ -28,7 +28,7 @@ def message(text: str, **ids: str) -> dict[str, Any]:
 
 def remembering(*, on: bool) -> A2AServer:
     capabilities = CapabilitiesConfig(streaming=True, state_transition_history=on)
-    card = AgentCardConfig(name="Actor", description="Does as told", capabilities=capabilities)
+    card = AgentCardConfig(name="Actor", description="Does as asked", capabilities=capabilities)
     return A2AServer(worker=act, agent_card=card)
 
 

@@ -46,7 +46,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def said(text: str) -> SendMessageRequest:
+def request(text: str) -> SendMessageRequest:
     return SendMessageRequest(message=Message(message_id=text, role=Role.user, parts=[Part(text=text)]))
 
 
@@ -59,7 +59,7 @@ def agent() -> A2AServer:
 
 async def begun(service: AgentService) -> str:
     """Return the id of a waiting task."""
-    events = service.stream(said("wait"), Caller())
+    events = service.stream(request("wait"), Caller())
     await anext(events)
     working = await anext(events)
     await events.aclose()
@@ -68,13 +68,13 @@ async def begun(service: AgentService) -> str:
 
 async def test_a_send_reads_nothing(reads: Counter[str]) -> None:
     async with agent() as server:
-        await server.routes.service.send(said("hello"), Caller())
+        await server.routes.service.send(request("hello"), Caller())
         assert not reads
 
 
 async def test_a_stream_reads_the_log_of_its_new_task_once(reads: Counter[str]) -> None:
     async with agent() as server:
-        items = [item async for item in server.routes.service.stream(said("hello"), Caller())]
+        items = [item async for item in server.routes.service.stream(request("hello"), Caller())]
         assert [item.kind for item in items] == ["task", "status", "status"]
         assert reads["_get_many"] == 0
         assert reads["_read_log"] <= 2  # for entries committed before the reader came, and when the task ended

@@ -88,7 +88,7 @@ TABLE: dict[str, str] = {
 
 CARD = AgentCardConfig(
     name="Agent",
-    description="Does as told.",
+    description="Does as asked.",
     capabilities=CapabilitiesConfig(streaming=True, push_notifications=True),
     input_modes=("*/*",),
 )

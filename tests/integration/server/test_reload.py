@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from keelbolt.cli.main import main
-from keelbolt.cli.reload import look
+from keelbolt.cli.serve import look
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -43,7 +43,7 @@ def test_a_change_restarts_the_worker(tmp_path: Path) -> None:
             return False
         return f'"text":"{text}"' in reply.text
 
-    def told(words: str) -> bool:
+    def logged(words: str) -> bool:
         return words in (tmp_path / "log").read_text()
 
     write("'first'")
@@ -54,7 +54,7 @@ def test_a_change_restarts_the_worker(tmp_path: Path) -> None:
             write("'second'")
             until(lambda: says("second"))
             write("(")
-            until(lambda: told("it restarts when a file changes"))
+            until(lambda: logged("it restarts when a file changes"))
             write("'third'")
             until(lambda: says("third"))
         finally:

@@ -37,8 +37,8 @@ async def worker(ctx: TaskContext) -> None:
         case "fail":
             await ctx.fail("no")
         case "listen":
-            async for heard in ctx.inbox:
-                await ctx.complete(f"{heard.kind} {heard.payload} {heard.reason}")
+            async for event in ctx.inbox:
+                await ctx.complete(f"{event.kind} {event.payload} {event.reason}")
                 break
         case _:
             await ctx.complete("done")

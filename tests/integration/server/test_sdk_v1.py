@@ -222,7 +222,7 @@ async def test_extended_card(binding: str) -> None:
     async with _sdk(binding, extended=True) as sdk:
         sdk.http.headers["authorization"] = f"Bearer {TOKEN}"
         card = await (await sdk.client()).get_extended_agent_card(PB.GetExtendedAgentCardRequest())
-        assert card.description == "Does as told, for you"
+        assert card.description == "Does as asked, for you"
 
 
 @pytest.mark.parametrize("binding", BINDINGS)

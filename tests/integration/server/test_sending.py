@@ -104,18 +104,18 @@ async def test_a_disconnected_client_is_not_waited_for(path: str) -> None:
         params = {"message": message("wait")}
         body = rpc("SendMessage", params) if path == "/" else json.dumps(params).encode()
         chunks = [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
-        told: list[Any] = []
+        sent_events: list[Any] = []
 
         async def receive() -> Any:
             return chunks.pop(0)
 
         async def tell(message: Any) -> None:
-            told.append(message)
+            sent_events.append(message)
 
         headers = [(b"content-type", b"application/json")]
         scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
         await server.app(scope, receive, tell)
-        assert told == []
+        assert sent_events == []
         [task] = (await call(server.app, "ListTasks", {})).json["result"]["tasks"]
         assert task["status"]["state"] == "TASK_STATE_WORKING"
 

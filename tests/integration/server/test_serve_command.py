@@ -136,18 +136,18 @@ def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
     with serving(tmp_path, "examples.demo.guide:Guide", "--operators", "loopback", cwd=ROOT) as agent:
         lines = dict(re.findall(r"^  ([\w ]+): +(curl .*)$", agent.printed, re.MULTILINE))
         assert list(lines) == ["card", "send", "stream", "tasks", "system"]
-        said: dict[str, str] = {}
+        outputs: dict[str, str] = {}
         for times in (1, 2):
-            said = {
+            outputs = {
                 name: subprocess.run(["sh", "-c", f"{line} -s"], capture_output=True, text=True, check=True).stdout
                 for name, line in lines.items()
             }
-            assert json.loads(said["card"])["name"] == "Guide"
-            task = json.loads(said["send"])["result"]["task"]
+            assert json.loads(outputs["card"])["name"] == "Guide"
+            task = json.loads(outputs["send"])["result"]["task"]
             assert task["artifacts"][0]["parts"][0]["text"] == "You said: Hello"
-            assert "TASK_STATE_COMPLETED" in said["stream"]
-            assert len(json.loads(said["tasks"])["tasks"]) == 2 * times  # without a key, each send is a task
-            assert json.loads(said["system"])["engine"] == "sqlite"
+            assert "TASK_STATE_COMPLETED" in outputs["stream"]
+            assert len(json.loads(outputs["tasks"])["tasks"]) == 2 * times  # without a key, each send is a task
+            assert json.loads(outputs["system"])["engine"] == "sqlite"
         assert "Callers on this machine are operators" in agent.printed
 
 
@@ -354,11 +354,11 @@ def test_logs_are_json_on_request_and_have_operations_at_debug(folder: Path) -> 
         assert _card_url(agent).startswith("http://localhost:")
         assert agent.stop() == 0
         lines = [json.loads(line) for line in agent.log.splitlines()]
-    told = [(line["level"], line["message"]) for line in lines]
-    assert ("warning", "CORS: pages of every origin may call this agent") in told
-    assert ("debug", "SendMessage in A2A 1.0") in told
-    assert ("info", f"agent Carded serves at {agent.url}, on sqlite, as process {agent.process.pid}") in told
-    assert told[-1] == ("info", "agent Carded has stopped")
+    logged = [(line["level"], line["message"]) for line in lines]
+    assert ("warning", "CORS: pages of every origin may call this agent") in logged
+    assert ("debug", "SendMessage in A2A 1.0") in logged
+    assert ("info", f"agent Carded serves at {agent.url}, on sqlite, as process {agent.process.pid}") in logged
+    assert logged[-1] == ("info", "agent Carded has stopped")
     assert "a secret of the user" not in agent.log
 
 

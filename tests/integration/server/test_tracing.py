@@ -210,8 +210,8 @@ async def test_a_delivery_to_a_webhook_continues_the_trace(spans: InMemorySpanEx
     server = agent(spans, agent_card=CARD.model_copy(update={"capabilities": can}))
     server.settings = ServerSettings.of({}, webhook_loopback=True)
     async with receiving() as receiver, talking(server) as client:
-        told = {**message(), "configuration": {"taskPushNotificationConfig": {"url": receiver.url, "id": "mine"}}}
-        answer = await client.post("/message:send", json=told, headers=TRACEPARENT)
+        params = {**message(), "configuration": {"taskPushNotificationConfig": {"url": receiver.url, "id": "mine"}}}
+        answer = await client.post("/message:send", json=params, headers=TRACEPARENT)
         assert answer.status_code == 200
         found = await ended(spans, "a2a.SendMessage", "keelbolt.webhook")
         async with asyncio.timeout(20):

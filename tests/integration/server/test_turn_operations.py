@@ -17,7 +17,7 @@ from keelbolt.operations.table import PREFIX
 from keelbolt.server.settings import ServerSettings
 from keelbolt.turns.durable import DurableStorage, durable_storage
 from keelbolt.turns.durable.scope import partition_of
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
 from keelbolt.turns.primitives import SpooledArtifact, Tokenizable
 from tests.integration.server import actor
 from tests.integration.server.serving import talking
@@ -115,7 +115,7 @@ async def test_deleted_foreign_and_unknown_data_is_not_found(tmp_path: Path) -> 
         digest = entry["files"][0]["digest"]
         assert (await get(client, "/threads/thread-1/entries", tenant="acme"))["entries"] == []
         assert (await get(client, "/threads"))["threads"] == []
-        assert (await get(client, "/threads", tenant="nobody"))["threads"] == []
+        assert (await get(client, "/threads", tenant="unknown"))["threads"] == []
         for path in (
             "/threads/none",
             "/threads/none/entries",

@@ -27,7 +27,7 @@ def demand(kind: SteeringEventType, task_id: str, source: str = "user", **payloa
     return SteeringEvent(session_id="s", task_id=task_id, event_type=kind, payload=payload, source=source)
 
 
-async def told(updates: Subscription, task_id: str, reason: str) -> None:
+async def until_status(updates: Subscription, task_id: str, reason: str) -> None:
     """Wait until a task reports this status."""
     async for update in updates:
         found = update.content.get("reason") if update.update_type == UpdateType.STATUS_CHANGE else None
@@ -52,7 +52,7 @@ async def sessions(
 
 async def die(session: StreamingSession) -> None:
     """Leave a session as a crashed process does: its lease is no longer renewed."""
-    process = session._core.process
+    process = session._parts.runs._process
 
     async def stop(_scope: Any) -> None:
         assert process._lease is not None
@@ -60,7 +60,7 @@ async def die(session: StreamingSession) -> None:
         process._lease.abandon()
         process._serving.cancel()
 
-    await session._core.ground.call(stop)
+    await session._parts.storage.call(stop)
 
 
 def saves(store: StateStore) -> list[Callable[[], Awaitable[Any]]]:

@@ -72,7 +72,7 @@ async def stopped(store: StateStore) -> None:
         return ours.TaskResult(payload="late", context_patch=patch)
 
     await session.spawn_task(pipeline, task_id="t")
-    (handle,) = session._core.handles.values()
+    (handle,) = session._runner.running()
     await running.wait()
     await store.flush()
     print("ready", flush=True)

@@ -80,7 +80,7 @@ def test_a_forked_child_keeps_its_saves(shared_url: str, behind: str) -> None:
 async def test_an_unusable_storage_raises_at_the_await(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        unreachable = f"postgresql://nobody@127.0.0.1:{closed.getsockname()[1]}/none"
+        unreachable = f"postgresql://no_user@127.0.0.1:{closed.getsockname()[1]}/none"
         for url in (unreachable, f"sqlite:///{tmp_path}/missing/state.db"):
             store = StateStore(url, timeout_seconds=5.0)
             for saving in (

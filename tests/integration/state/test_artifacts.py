@@ -25,8 +25,7 @@ from keelbolt.kernel.contract import Kernel
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
-from keelbolt.state.artifacts.ids import Owner
-from keelbolt.state.artifacts.totals import Total
+from keelbolt.state.artifacts.record import Owner, Total
 from keelbolt.state.families import ARTIFACT_TOTALS, FAMILIES, partition_of
 from keelbolt.state.types import ArtifactRetentionConfig, ArtifactScope
 from keelbolt.testing.clock import FakeClock
@@ -43,8 +42,8 @@ class Case:
         self.now = 1_800_000_000.0
 
     def store(self, **limits: Any) -> ArtifactStore:
-        desk = StateStore(self.kernel, types="own").desk
-        return ArtifactStore(desk, retention=ArtifactRetentionConfig(**limits), clock=lambda: self.now)
+        context = StateStore(self.kernel, types="own").desk
+        return ArtifactStore(context, retention=ArtifactRetentionConfig(**limits), clock=lambda: self.now)
 
     async def total(self, group: str) -> Total:
         record = await self.kernel.get(PARTITION, ARTIFACT_TOTALS, group)
@@ -126,7 +125,7 @@ async def test_equal_bytes_of_two_sessions_are_independent(case: Case) -> None:
 
 
 async def test_different_bytes_with_the_same_short_hash(memory: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keelbolt.state.artifacts.ids.HASH_CHARS", (0, 12))
+    monkeypatch.setattr("keelbolt.state.artifacts.record.HASH_CHARS", (0, 12))
     store = memory.store()
     one, two = await store.put_bytes(b"1", scope=scope()), await store.put_bytes(b"2", scope=scope())
     assert (one.id, len(two.id)) == ("art_", 16)
@@ -145,7 +144,7 @@ async def test_lists_by_scope(case: Case) -> None:
     assert await ids(store, ArtifactScope()) == refs
     assert await ids(store, scope()) == refs[:2]
     assert await ids(store, ArtifactScope(trace_id="1")) == [refs[0], refs[2]]
-    assert await ids(store, ArtifactScope(tenant_id="nobody")) == []
+    assert await ids(store, ArtifactScope(tenant_id="unknown")) == []
     assert (await store.get_ref(refs[3])).scope is None  # type: ignore[union-attr]
 
 

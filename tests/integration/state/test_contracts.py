@@ -53,8 +53,8 @@ async def test_a_repeated_event_is_stored_once(store: StateStore) -> None:
     for _ in range(2):
         await store.save_event(event(a=1, b=2))
         await store.save_event(event(b=2, a=1))
-    await store.save_event(event(kind="nobody knows this kind"))
-    assert [found.kind for found in await store.load_history("trace")] == ["node_start", "nobody knows this kind"]
+    await store.save_event(event(kind="unknown kind"))
+    assert [found.kind for found in await store.load_history("trace")] == ["node_start", "unknown kind"]
 
 
 async def test_events_without_a_trace_are_global(store: StateStore) -> None:
@@ -226,7 +226,7 @@ async def test_cursors_of_updates(store: StateStore) -> None:
     assert await ids(limit=3) == [7, 8, 9]
     assert await ids(since_id="update-2", limit=3) == [3, 4, 5]
     assert await ids(since_id="update-9") == []
-    assert await ids(since_id="nobody", limit=2) == [8, 9]
+    assert await ids(since_id="unknown", limit=2) == [8, 9]
     assert await ids(task_id="task-1", limit=2) == [7, 9]
     assert await ids(task_id="task-1", since_id="update-2", limit=2) == [3, 5]
     assert await ids(task_id="task-7") == []
@@ -293,7 +293,7 @@ async def test_the_next_turn_goes_to_the_open_binding(store: StateStore) -> None
         "t3", tenant_id="acme", user_id="ann"
     )
     await store.mark_binding_terminal(trace_id="trace", context_id="context", task_id="t2")
-    await store.mark_binding_terminal(trace_id="trace", context_id="context", task_id="nobody")
+    await store.mark_binding_terminal(trace_id="trace", context_id="context", task_id="unknown")
     assert await store.find_binding(**where) == conversation("t1")
     ended = {found.task_id: found.is_terminal for found in await store.list_bindings(router_session_id="session")}
     assert ended == {"t1": False, "t2": True, "t3": False}

@@ -70,7 +70,7 @@ async def test_an_open_session_does_not_restore_erased_data(store: StateStore) -
         await store.flush()
         await erase_it(store)
         with pytest.raises(LeaseLost):
-            await session._core.change("t", progress={"text": "canary"})
+            await session._parts.tasks.change("t", progress={"text": "canary"})
         with pytest.raises(StateErased):
             await session.update_context(llm_context={"text": "canary"})
     assert await rows(store) == []

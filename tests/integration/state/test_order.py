@@ -212,7 +212,7 @@ def test_exit_does_not_wait_for_an_unreachable_storage(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         for port in (silent.getsockname()[1], closed.getsockname()[1]):
-            url = f"postgresql://nobody@127.0.0.1:{port}/none"
+            url = f"postgresql://no_user@127.0.0.1:{port}/none"
             assert run("gone", url, "strict") == "done"
             assert run("gone", url, "resilient", str(tmp_path / str(port))) == "done"
             lines = [line for file in (tmp_path / str(port)).iterdir() for line in file.read_text().splitlines()]

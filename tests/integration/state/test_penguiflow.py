@@ -89,8 +89,8 @@ def test_a_planner_in_a_loop_that_ends_at_once_keeps_every_event(url: str, how: 
 def test_another_process_resumes_a_pause_once(shared_url: str) -> None:
     token = run("pauses", shared_url).strip()
     racers = [start("resumes", shared_url, token) for _ in range(2)]
-    said = sorted(racer.communicate(timeout=60)[0].strip() for racer in racers)
-    assert said == ["finished", "too late"]
+    outputs = sorted(racer.communicate(timeout=60)[0].strip() for racer in racers)
+    assert outputs == ["finished", "too late"]
 
 
 async def test_own_classes_are_returned_on_request(file_url: str) -> None:

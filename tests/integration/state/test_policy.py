@@ -38,14 +38,14 @@ class Flaky(MemoryKernel):
 
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         if self.late is not None:
-            return asyncio.ensure_future(self._told_late(super().commit(partition, *operations), self.late))
+            return asyncio.ensure_future(self._commit_late(super().commit(partition, *operations), self.late))
         if self.silent:
             return asyncio.get_running_loop().create_future()
         if self.away:
             raise StorageUnreachable
         return super().commit(partition, *operations)
 
-    async def _told_late(self, committed: Awaitable[Receipt], late: asyncio.Event) -> Receipt:
+    async def _commit_late(self, committed: Awaitable[Receipt], late: asyncio.Event) -> Receipt:
         receipt = await committed
         await late.wait()
         return receipt
@@ -214,10 +214,10 @@ async def test_an_outage_erases_no_conversation(kernel: Flaky, policy: Any, whos
     await run(6, during)
     state = await store.load_memory_state("key")
     assert state is not None
-    said = [turn["user_message"] for turn in state["turns"]]
-    assert said[:5] == [f"question {number}" for number in range(5)]
-    assert "question 6" in said
-    assert ("question 5" in said) == (whose == "ours")  # penguiflow's memory drops its turn when it hydrates
+    questions = [turn["user_message"] for turn in state["turns"]]
+    assert questions[:5] == [f"question {number}" for number in range(5)]
+    assert "question 6" in questions
+    assert ("question 5" in questions) == (whose == "ours")  # penguiflow's memory drops its turn when it hydrates
     await store.close()
 
 

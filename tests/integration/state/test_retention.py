@@ -13,10 +13,7 @@ from keelbolt.errors import InvalidState, InvalidValue
 from keelbolt.kernel import Kernel
 from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateRetention, StateStore, StateSwept, TaskStatus
 from keelbolt.state.families import SESSIONS, SWEEPS, TRACES
-from keelbolt.state.retention import sweep
-from keelbolt.state.retention.logs import trim
-from keelbolt.state.retention.sweep import sweep_state
-from keelbolt.state.retention.sweeper import StateSweeper
+from keelbolt.state.retention import StateSweeper, sweep_state, trim
 from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update
 
 DAY = 86400.0
@@ -137,7 +134,7 @@ async def left_of(store: StateStore, collection: str) -> int:
 
 
 async def test_an_interrupted_sweep_continues(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "PAGE", 2)
+    monkeypatch.setattr("keelbolt.state.retention.PAGE", 2)
     for number in range(6):
         await store.save_update(update(1, session=f"s{number}"))
         await store.flush()
@@ -149,7 +146,7 @@ async def test_an_interrupted_sweep_continues(store: StateStore, monkeypatch: py
             raise ConnectionError
         return await trim(scope, log, stream, **limits)
 
-    monkeypatch.setattr(sweep, "trim", failing)
+    monkeypatch.setattr("keelbolt.state.retention.trim", failing)
     with pytest.raises(ConnectionError):
         await swept(store, max_updates=0)
     assert looked == ["s0", "s1", "s2", "s3"]

@@ -20,9 +20,9 @@ from keelbolt.state.sessions import (
     TaskResult,
     TaskRuntime,
 )
-from keelbolt.state.sessions.registry import is_over
+from keelbolt.state.sessions.tasks import is_over
 from keelbolt.state.types import SteeringEventType, TaskContextSnapshot, TaskState, TaskStatus, UpdateType
-from tests.integration.state.session_parts import BACKGROUND, SHORT, demand, die, forever, sessions, told, until
+from tests.integration.state.session_parts import BACKGROUND, SHORT, demand, die, forever, sessions, until, until_status
 
 Kind = SteeringEventType
 
@@ -55,7 +55,7 @@ async def test_everything_is_restored(store: StateStore) -> None:
         assert not await second.steer(demand(Kind.REJECT, "d", resume_token=next(iter(controls))))
         assert await second.steer(demand(Kind.APPROVE, "c", patch_id=next(iter(patches))))
         assert second.get_background_results()["c"].payload == b"bytes"
-        snapshot = second._launcher._snapshot("t", BACKGROUND, {})
+        snapshot = second._runner.snapshot("t", BACKGROUND, {})
         assert (snapshot.memory, snapshot.artifacts, snapshot.spawned_from_task_id) == ({"m": 1}, [{"id": "a"}], "d")
 
     async with StreamingSession("s", state_store=store) as third:
@@ -88,28 +88,28 @@ async def test_a_subscription_misses_nothing_and_repeats_nothing(store: StateSto
                 await updates.aclose()
                 updates = await session.subscribe(task_ids=["t"], update_types=[UpdateType.THINKING], since_id=last)
         assert found == list(range(total))
-        first = await anext(await session.subscribe(since_id="nobody knows it"))
+        first = await anext(await session.subscribe(since_id="unknown"))
         assert first.content["reason"] == "created", "everything that is kept"
 
 
 async def test_a_process_steers_a_task_of_another_process(shared_url: str) -> None:
     """A control reaches the process that runs the task; subscribers in any process see the result."""
-    heard = asyncio.Queue[Any]()
+    payloads = asyncio.Queue[Any]()
 
     async def pipeline(runtime: TaskRuntime) -> None:
         while True:
-            heard.put_nowait((await runtime.steering.next()).payload)
+            payloads.put_nowait((await runtime.steering.next()).payload)
 
     async with sessions(shared_url, 2) as (here, there):
         updates = await here.subscribe()
         await there.spawn_task(pipeline, task_id="t")
         await there.spawn_task(forever, task_id="child", parent_task_id="t")
-        await told(updates, "t", "running")
+        await until_status(updates, "t", "running")
         assert await here.steer(demand(Kind.INJECT_CONTEXT, "t", text="hello"))
-        assert await heard.get() == {"text": "hello"}
+        assert await payloads.get() == {"text": "hello"}
         assert not await here.steer(demand(Kind.CANCEL, "t", source="agent", reason="why not"))
         assert await there.steer(demand(Kind.APPROVE, "t", resume_token=next(iter(here.pending_controls))))
-        await told(updates, "child", "parent_cancelled")
+        await until_status(updates, "child", "parent_cancelled")
         assert [(task.task_id, task.status) for task in await here.list_tasks()] == [
             ("t", TaskStatus.CANCELLED),
             ("child", TaskStatus.CANCELLED),
@@ -180,7 +180,7 @@ async def test_tasks_of_a_dead_process_fail_without_a_caller(shared_url: str) ->
     async with sessions(shared_url, 1, limits=SHORT) as (dead,):
         for task_id in ("a", "b"):
             await dead.spawn_task(pipeline, task_id=task_id, task_type=BACKGROUND)
-        handles = list(dead._core.handles.values())
+        handles = dead._runner.running()
         async with (
             sessions(shared_url, 2, session_id="another", limits=SHORT),
             StateStore(shared_url, types="own", exit_seconds=4.0) as store,
@@ -226,8 +226,8 @@ async def test_a_process_that_cannot_renew_its_lease_stops_its_tasks(
     limits = SHORT
     async with sessions(file_url, 1, limits=limits, recover=lambda _task: pipeline) as (session,):
         await session.spawn_task(pipeline, task_id="t")
-        (handle,) = session._core.handles.values()
-        monkeypatch.setattr(session._core.process, "heartbeat", fails)
+        (handle,) = session._runner.running()
+        monkeypatch.setattr(session._parts.runs._process, "heartbeat", fails)
         failing_since = time.monotonic()
         with pytest.raises(LeaseLost):
             await handle
@@ -265,7 +265,7 @@ async def test_tasks_of_a_dead_process_can_be_run_again(file_url: str) -> None:
             assert sorted(asked) == ["again", "not"]
             assert [task.status for task in await alive.list_tasks()] == [TaskStatus.COMPLETE, TaskStatus.FAILED]
             assert alive.get_background_results()["again"].payload == "again"
-            assert alive._patches.context.background_result is not None, "it replaces, as it was to"
+            assert alive._parts.context.current.background_result is not None, "it replaces, as it was to"
 
 
 async def test_a_full_session_is_recovered_before_it_refuses(file_url: str) -> None:
@@ -293,11 +293,11 @@ async def test_two_objects_of_one_session(file_url: str) -> None:
     ):
         updates = await second.subscribe()
         await first.spawn_task(forever, task_id="t")
-        (handle,) = first._core.handles.values()
+        (handle,) = first._runner.running()
         assert await second.cancel_task("t", reason="enough")
         with pytest.raises(asyncio.CancelledError):
             await handle
-        await told(updates, "t", "cancel_requested")
+        await until_status(updates, "t", "cancel_requested")
         (task,) = await second.list_tasks()
         assert (task.status, task.error) == (TaskStatus.CANCELLED, "enough")
 

@@ -19,7 +19,7 @@ from keelbolt.data import Subject, erase
 from keelbolt.kernel import open_storage
 from keelbolt.state import StateStore
 from keelbolt.state.sessions import PROCESS_DIED, OwnedTasks, SessionManager
-from keelbolt.state.sessions.process import list_runs
+from keelbolt.state.sessions.storage import list_runs
 from tests.integration.data.filling import rows_with
 from tests.integration.state.session_parts import SHORT, demand, until
 
@@ -147,11 +147,11 @@ async def test_penguiflow_s_session_continues_in_another_process(shared_url: str
 
 async def test_penguiflow_s_sessions_on_our_store(shared_url: str) -> None:
     """A second process reads all data: background tasks, steering, and an approved merge."""
-    heard = []
+    steered = []
 
     async def pipeline(runtime: theirs.TaskRuntime) -> theirs.TaskResult:
         runtime.emit_update(theirs.UpdateType.PROGRESS, {"step": 1})
-        heard.append((await runtime.steering.next()).payload)
+        steered.append((await runtime.steering.next()).payload)
         patch = theirs.ContextPatch(
             task_id=runtime.state.task_id,
             digest=["found"],
@@ -179,7 +179,7 @@ async def test_penguiflow_s_sessions_on_our_store(shared_url: str) -> None:
             if update.update_type == theirs.UpdateType.CHECKPOINT:
                 break
         assert await session.steer(event(SteeringEventType.APPROVE, patch_id=update.content["patch_id"]))
-        assert heard == [{"text": "look"}]
+        assert steered == [{"text": "look"}]
         assert session.get_background_results()["t"].summary == "found"
         await manager.drop("s")
         async with StateStore(shared_url) as other:
@@ -208,5 +208,5 @@ async def test_penguiflow_s_session_is_cancelled_with_its_children(file_url: str
         await session.close()
         assert [task.status for task in await store.list_tasks("s")] == [TaskStatus.CANCELLED] * 2
         assert not await store.host.ask(lambda kernel: list_runs(kernel.scoped(store.partition), "s"))
-        told = [found.payload for found in await store.list_steering("s", task_id="child")]
-        assert told == [{"reason": "stop", "confirmed": True, "propagated_from": "parent"}]
+        payloads = [found.payload for found in await store.list_steering("s", task_id="child")]
+        assert payloads == [{"reason": "stop", "confirmed": True, "propagated_from": "parent"}]

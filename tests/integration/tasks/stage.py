@@ -23,7 +23,7 @@ from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.notes import StatusNote, read_note
 from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.tasks.worker import AnyWorker
-from keelbolt.testing.link import KernelLink
+from keelbolt.testing.worker import KernelLink
 
 _numbers = count(1)
 

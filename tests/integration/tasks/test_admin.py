@@ -42,7 +42,7 @@ async def client(kernel: Kernel) -> AsyncIterator[TaskEngine]:
         yield engine
 
 
-async def bury(client: TaskEngine, principal: Principal) -> str:
+async def create_dead_letter(client: TaskEngine, principal: Principal) -> str:
     """Create a task with a dead letter: each process that ran it died."""
     words = message("try me", metadata={"from": "the client"})
     sent = await client.tasks.send(words, Envelope(principal, accepts=["text/plain"], metadata={"of": "the task"}))
@@ -57,7 +57,7 @@ async def bury(client: TaskEngine, principal: Principal) -> str:
 
 
 async def test_a_dead_letter_names_its_owner_and_reason(client: TaskEngine) -> None:
-    task_id = await bury(client, ADA)
+    task_id = await create_dead_letter(client, ADA)
     [letter] = (await dead_letters(client.store, client.tasks.scope(ADA))).letters
     assert (letter.task_id, letter.reason, letter.principal) == (task_id, EXHAUSTED, ADA)
     found = await report(client.store, client.tasks.scope(ADA), task_id)
@@ -67,7 +67,7 @@ async def test_a_dead_letter_names_its_owner_and_reason(client: TaskEngine) -> N
 
 async def test_requeue_creates_one_new_task(client: TaskEngine, kernel: Kernel) -> None:
     """Concurrent requests create one task. It has the message and its metadata; the old task stays failed."""
-    old = await bury(client, ADA)
+    old = await create_dead_letter(client, ADA)
     sent = await asyncio.gather(*(client.tasks.requeue(old, ADA) for _ in range(8)))
     [new] = {each.task.record.task_id for each in sent}
     assert (await dead_letters(client.store, client.tasks.scope(ADA))).letters == ()
@@ -90,7 +90,7 @@ async def test_requeue_creates_one_new_task(client: TaskEngine, kernel: Kernel) 
 async def test_requeue_creates_one_new_task_even_where_sending_is_not_idempotent(
     client: TaskEngine, kernel: Kernel
 ) -> None:
-    old = await bury(client, ADA)
+    old = await create_dead_letter(client, ADA)
     async with TaskEngine(kernel, settings=TaskSettings(repeated_send="new")) as other:
         again = [(await other.tasks.requeue(old, ADA)).task.record.task_id for _ in range(2)]
     assert again[0] == again[1]
@@ -110,7 +110,7 @@ async def test_only_tasks_that_ended_without_a_result_are_requeued(client: TaskE
 
 
 async def test_tasks_of_another_owner_can_not_be_requeued_or_dropped(client: TaskEngine) -> None:
-    task_id = await bury(client, ADA)
+    task_id = await create_dead_letter(client, ADA)
     with pytest.raises(TaskNotFoundError):
         await client.tasks.requeue(task_id)
     assert not await drop(client.tasks.scope(ANONYMOUS), task_id)

@@ -30,7 +30,7 @@ from tests.integration.tasks.stage import (
 )
 
 
-async def heeds(ctx: TaskContext) -> None:
+async def stops_on_cancel(ctx: TaskContext) -> None:
     """Checks is_cancelled regularly."""
     if ctx.user_text == "ask":
         await ctx.request_input("what?")
@@ -74,7 +74,7 @@ async def test_a_submitted_task(stage: Stage) -> None:
 
 async def test_a_paused_task(stage: Stage) -> None:
     """The task no longer waits for its user; a late answer is refused."""
-    engine = await stage.engine(heeds)
+    engine = await stage.engine(stops_on_cancel)
     task = await ask(engine, "ask")
     with at_most(2.0):
         assert (await engine.tasks.cancel(task.id)).view.state is TaskState.canceled
@@ -83,7 +83,7 @@ async def test_a_paused_task(stage: Stage) -> None:
     assert await one_end(engine, task.id) is TaskState.canceled
 
 
-@pytest.mark.parametrize("worker", [heeds, sleeps, writes])
+@pytest.mark.parametrize("worker", [stops_on_cancel, sleeps, writes])
 async def test_a_working_task(stage: Stage, worker: object) -> None:
     """A worker in a shielded block stops by itself, any other worker is stopped; also from another process."""
     assert callable(worker)
@@ -103,30 +103,30 @@ async def test_a_working_task(stage: Stage, worker: object) -> None:
 async def test_a_worker_that_swallows_the_stop(stage: Stage) -> None:
     """A worker that can't be stopped is overruled: the task is canceled, and its later writes are refused."""
     release = asyncio.Event()
-    heard: list[object] = []
+    events: list[object] = []
 
     async def stubborn(ctx: TaskContext) -> None:
         try:
             await release.wait()
         except asyncio.CancelledError:
-            heard.append("stop")
+            events.append("stop")
         for _ in range(2):
             try:
                 await ctx.complete("after all")
             except (TurnEnded, asyncio.CancelledError) as error:
-                heard.append(type(error))
+                events.append(type(error))
             await asyncio.wait_for(release.wait(), 5.0)
 
     engine = await stage.engine(stubborn, cancel_seconds=0.3, concurrency=1)
     sent = await engine.tasks.send(message())
     assert (await engine.tasks.cancel(sent.task.record.task_id)).view.state is TaskState.canceled
-    assert heard == ["stop", asyncio.CancelledError]
+    assert events == ["stop", asyncio.CancelledError]
     runner = engine.runner
     assert runner is not None
     await until(lambda: runner.free == 1)  # its slot is free again
     release.set()
-    await until(lambda: len(heard) == 3)
-    assert heard == ["stop", asyncio.CancelledError, TurnEnded]
+    await until(lambda: len(events) == 3)
+    assert events == ["stop", asyncio.CancelledError, TurnEnded]
     assert await one_end(engine, sent.task.record.task_id) is TaskState.canceled
 
 
@@ -185,7 +185,7 @@ async def test_a_shield_gives_time_to_clean_up(stage: Stage, inside: bool) -> No
 
 async def test_a_shield_ends(stage: Stage) -> None:
     """A worker that exceeds the time of its shield is stopped; a second block does not extend the time."""
-    heard: list[object] = []
+    events: list[object] = []
     release = asyncio.Event()
 
     async def greedy(ctx: TaskContext) -> None:
@@ -194,13 +194,13 @@ async def test_a_shield_ends(stage: Stage) -> None:
                 async with ctx.shielded(0.3):
                     await release.wait()
             except asyncio.CancelledError:
-                heard.append("stopped")
+                events.append("stopped")
 
     engine = await stage.engine(greedy, cancel_seconds=0.1)
     sent = await engine.tasks.send(message())
     with at_most(10.0):
         assert (await engine.tasks.cancel(sent.task.record.task_id, seconds=20)).view.state is TaskState.canceled
-    assert heard == ["stopped"]
+    assert events == ["stopped"]
     release.set()
 
 
@@ -248,7 +248,7 @@ async def test_a_process_that_does_not_react_loses_the_task(stage: Stage) -> Non
 
 async def test_twice(stage: Stage) -> None:
     """Two concurrent cancels cancel the task once; a cancel after the end raises TaskNotCancelableError."""
-    engine = await stage.engine(heeds)
+    engine = await stage.engine(stops_on_cancel)
     sent = await engine.tasks.send(message())
     task_id = sent.task.record.task_id
     answers = await asyncio.gather(*(engine.tasks.cancel(task_id) for _ in range(3)), return_exceptions=True)
@@ -335,18 +335,18 @@ async def race(stage: Stage, rounds: int) -> Counter[str]:
         try:
             canceled = await canceller.tasks.cancel(task_id, seconds=20.0)
         except TaskNotCancelableError:
-            heard = TaskState.completed
+            end_state = TaskState.completed
         else:
-            heard = canceled.view.state
-        assert await one_end(engine, task_id) is heard
+            end_state = canceled.view.state
+        assert await one_end(engine, task_id) is end_state
         entries = await log(engine, task_id)
-        assert (b"done" in b"".join(entry.data for entry in entries)) == (heard is TaskState.completed)
-        if heard is TaskState.completed:
+        assert (b"done" in b"".join(entry.data for entry in entries)) == (end_state is TaskState.completed)
+        if end_state is TaskState.completed:
             assert task_id not in losers
             lead *= 1.2
         else:
             lead /= 1.2
-        outcomes[heard.name] += 1
+        outcomes[end_state.name] += 1
 
     for start in range(0, rounds, 10):
         await asyncio.gather(*(one(number) for number in range(start, min(rounds, start + 10))))

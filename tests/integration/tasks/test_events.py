@@ -15,9 +15,9 @@ from keelbolt.kernel import Entry, Trim
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSnapshot
 from keelbolt.tasks import events as events_module
-from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.events import Followed
 from keelbolt.tasks.families import EVENTS, SNAPSHOTS
+from keelbolt.tasks.sweep import erase_task
 from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, until
 
 PARTITION = ANONYMOUS.partition
@@ -29,7 +29,7 @@ async def follow(engine: TaskEngine, task_id: str, after: int | None = None) -> 
         return [event async for event in followed]
 
 
-def told(events: Sequence[Followed]) -> list[tuple[int, str, bytes]]:
+def stored_parts(events: Sequence[Followed]) -> list[tuple[int, str, bytes]]:
     """Return the parts that are the same for every reader."""
     assert not any(isinstance(event, TaskSnapshot) for event in events)
     return [(event.seq, event.kind, event.data) for event in events if isinstance(event, Entry)]
@@ -54,9 +54,9 @@ async def test_from_every_number(stage: Stage) -> None:
     live = [asyncio.create_task(follow(one, task_id, after)) for one in (engine, other) for after in (0, 2, 4)]
     entries = await _ended(engine, task_id)
     for number, seen in enumerate(await asyncio.gather(*live)):
-        assert told(seen) == told(entries[(0, 2, 4)[number % 3] :])
+        assert stored_parts(seen) == stored_parts(entries[(0, 2, 4)[number % 3] :])
     for after in range(len(entries) + 1):
-        assert told(await follow(other, task_id, after)) == told(entries[after:]), after
+        assert stored_parts(await follow(other, task_id, after)) == stored_parts(entries[after:]), after
 
 
 async def _ended(engine: TaskEngine, task_id: str) -> list[Entry]:
@@ -95,7 +95,7 @@ async def test_a_snapshot_first(stage: Stage) -> None:
     entries = await _ended(engine, task_id)
     for seen in await asyncio.gather(*live):
         assert isinstance(seen[0], TaskSnapshot)
-        assert told(seen[1:]) == told(entries[seen[0].seq :])
+        assert stored_parts(seen[1:]) == stored_parts(entries[seen[0].seq :])
         assert len(seen) == 3
 
 
@@ -128,7 +128,7 @@ async def test_a_paused_task_is_followed_further(stage: Stage) -> None:
     follower = asyncio.create_task(follow(engine, task.id, 0))
     await asyncio.sleep(0.02)
     await ask(other, "bye", task_id=task.id)
-    assert told(await follower) == told(await log(engine, task.id))
+    assert stored_parts(await follower) == stored_parts(await log(engine, task.id))
 
 
 async def test_below_the_floor(stage: Stage) -> None:
@@ -147,7 +147,7 @@ async def test_below_the_floor(stage: Stage) -> None:
         assert first.seq == len(entries)
         assert rest == []
     for after in (floor, floor + 1, len(entries) - 1):
-        assert told(await follow(engine, task.id, after)) == told(entries[after:])
+        assert stored_parts(await follow(engine, task.id, after)) == stored_parts(entries[after:])
     assert len((await look(engine, task.id)).artifacts[0].parts) == 600
 
 
@@ -180,7 +180,7 @@ async def test_many_followers_read_once(memory: Stage, monkeypatch: pytest.Monke
     seen = await asyncio.gather(*followers)
     assert reads - before < 10
     entries = await log(engine, task_id)
-    assert all(told(one[1:]) == told(entries[4:]) for one in seen)
+    assert all(stored_parts(one[1:]) == stored_parts(entries[4:]) for one in seen)
 
 
 async def test_a_slow_reader(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ async def test_a_slow_reader(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
         assert feed is not None
         assert len(feed._ring) <= 10
         seen += [event async for event in followed]
-    assert told(seen) == told(await log(engine, task_id))
+    assert stored_parts(seen) == stored_parts(await log(engine, task_id))
     assert engine.events.feed(engine.kernel.scoped(PARTITION), task_id) is None  # no feed is left without a reader
 
 
@@ -212,7 +212,7 @@ async def test_a_follower_that_leaves(stage: Stage) -> None:
     leaves = asyncio.create_task(follow(engine, task_id, 0))
     await asyncio.sleep(0)
     leaves.cancel()
-    assert told(await stays) == told(await log(engine, task_id))
+    assert stored_parts(await stays) == stored_parts(await log(engine, task_id))
     await asyncio.gather(leaves, return_exceptions=True)
     assert not engine.events._feeds
 
@@ -235,7 +235,7 @@ async def test_lost_notifications(stage: Stage) -> None:
     stage.deafen(other)
     sent = await engine.tasks.send(message("20"))
     seen = await follow(other, sent.task.record.task_id, 0)
-    assert told(seen) == told(await log(engine, sent.task.record.task_id))
+    assert stored_parts(seen) == stored_parts(await log(engine, sent.task.record.task_id))
 
 
 async def test_lost_notifications_of_an_erased_task(stage: Stage) -> None:
@@ -299,4 +299,4 @@ def counted_reads(*engines: TaskEngine) -> Iterator[list[str]]:
 async def test_no_such_task(stage: Stage) -> None:
     engine = await stage.engine()
     with pytest.raises(TaskNotFoundError):
-        await follow(engine, "nobody")
+        await follow(engine, "unknown")

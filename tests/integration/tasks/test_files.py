@@ -12,9 +12,9 @@ from keelbolt.data.erasing import resume_erasures
 from keelbolt.errors import CommitRefused
 from keelbolt.kernel import Delete, Operation, Receipt
 from keelbolt.tasks import Envelope, Sent, TaskContext
-from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.files import TaskFile, keep_file, open_file
+from keelbolt.tasks.sweep import erase_task
 from tests.integration.tasks.stage import Stage, message, seen_by
 
 LARGE = bytes(range(256)) * 3000

@@ -6,8 +6,8 @@ import pytest
 
 from keelbolt.errors import InvalidTaskRequest
 from keelbolt.tasks import TaskContext
-from keelbolt.tasks.ids import MAX_CONTEXT_ID, check_context_id, is_task_id
-from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.listing import ListTasksQuery
+from keelbolt.tasks.record import MAX_CONTEXT_ID, check_context_id, is_task_id
 from keelbolt.tasks.storage import KernelStorage
 from tests.integration.tasks.stage import Stage, ask
 

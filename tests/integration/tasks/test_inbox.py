@@ -18,14 +18,14 @@ class Listener:
     """A worker that reads steering until it gets "stop"."""
 
     def __init__(self) -> None:
-        self.heard: list[SteeringRequest] = []
+        self.received: list[SteeringRequest] = []
 
     async def __call__(self, ctx: TaskContext) -> None:
         async for event in ctx.inbox:
-            self.heard.append(event)
+            self.received.append(event)
             if event.payload.get("stop"):
                 break
-        await ctx.complete(str(len(self.heard)))
+        await ctx.complete(str(len(self.received)))
 
 
 async def test_in_order(stage: Stage) -> None:
@@ -48,7 +48,7 @@ async def test_in_order(stage: Stage) -> None:
     expected = [
         SteeringRequest(kinds[number % 5], f"who {number}", f"why {number}", {"number": number}) for number in range(30)
     ]
-    assert listener.heard[:-1] == expected
+    assert listener.received[:-1] == expected
     noted = await bodies(engine, task_id, "steer")
     assert [(body["kind"], body["source"], body["reason"], body["payload"]) for body in noted[:-1]] == [
         (event.kind, event.source, event.reason, event.payload) for event in expected
@@ -68,8 +68,8 @@ async def test_concurrent_steering(stage: Stage) -> None:
     with at_most(8.0):
         await answer(engine, sent)
     noted = await bodies(engine, task_id, "steer")
-    assert [event.payload for event in listener.heard] == [body["payload"] for body in noted]
-    assert sorted(event.payload.get("n", 600) for event in listener.heard) == list(range(601))
+    assert [event.payload for event in listener.received] == [body["payload"] for body in noted]
+    assert sorted(event.payload.get("n", 600) for event in listener.received) == list(range(601))
 
 
 async def test_a_worker_that_reads_no_steering(stage: Stage) -> None:
@@ -103,17 +103,17 @@ async def test_lost_notifications(stage: Stage) -> None:
     await other.tasks.steer(task_id, "inject", payload={"stop": True})
     with at_most(8.0):
         assert (await answer(engine, sent)).status.state is TaskState.completed
-    assert [event.payload for event in listener.heard] == [{"stop": True}]
+    assert [event.payload for event in listener.received] == [{"stop": True}]
 
 
 async def test_a_listener_ends_with_the_turn(stage: Stage) -> None:
     """A worker may read steering in the background; the reader stops when the turn ends."""
-    heard = []
+    received = []
 
     async def worker(ctx: TaskContext) -> None:
         async def listen() -> None:
-            heard.extend([event.reason async for event in ctx.inbox])
-            heard.append("over")
+            received.extend([event.reason async for event in ctx.inbox])
+            received.append("over")
 
         async with asyncio.TaskGroup() as group:
             group.create_task(listen())
@@ -125,8 +125,8 @@ async def test_a_listener_ends_with_the_turn(stage: Stage) -> None:
     await engine.tasks.steer(sent.task.record.task_id, "inject", reason="hello")
     with at_most(5.0):
         assert (await answer(engine, sent)).status.state is TaskState.completed
-    await until(lambda: "over" in heard)
-    assert heard == ["hello", "over"]
+    await until(lambda: "over" in received)
+    assert received == ["hello", "over"]
 
 
 def _count(ctx: TaskContext) -> int:
@@ -147,7 +147,7 @@ async def test_after_a_takeover(stage: Stage) -> None:
     await stage.expire(first)
     second = await stage.engine(listener)
     await answer(second, sent)
-    assert [event.reason for event in listener.heard] == ["unheard so far", ""]
+    assert [event.reason for event in listener.received] == ["unheard so far", ""]
 
 
 async def test_steering_that_is_refused(stage: Stage) -> None:

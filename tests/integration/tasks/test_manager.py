@@ -19,8 +19,8 @@ from keelbolt.errors import (
 from keelbolt.kernel import Query
 from keelbolt.protocol.types import Message, Part, Role, TaskState
 from keelbolt.tasks import Envelope, TaskContext
-from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import QUEUE, SENDS
+from keelbolt.tasks.sweep import erase_task
 from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, one_end, state_of, states, until
 
 ADA = Principal(owner="ada")
@@ -34,7 +34,7 @@ async def talk(ctx: TaskContext) -> None:
     """Asks until the user sends "bye"."""
     await ctx.emit_text_artifact(f"{len(ctx.history)} before", artifact_id=f"turn-{ctx.user_text}")
     if ctx.user_text == "bye":
-        await ctx.respond(f"heard {', '.join(said.text for said in ctx.history)}")
+        await ctx.respond(f"received {', '.join(entry.text for entry in ctx.history)}")
     elif ctx.user_text == "log in":
         await ctx.request_auth("please", schemes=["oauth2"], auth_url="https://example.org")
     else:
@@ -47,7 +47,7 @@ async def test_echo(stage: Stage) -> None:
     task = await ask(engine, "Hello")
     assert task.status.state is TaskState.completed
     assert [artifact.parts[0].text for artifact in task.artifacts] == ["You said: Hello"]
-    assert [said.text for said in task.history] == ["Hello"]
+    assert [entry.text for entry in task.history] == ["Hello"]
     assert await states(engine, task.id) == ["submitted", "working", "completed"]
     assert await one_end(engine, task.id) is TaskState.completed
 
@@ -94,8 +94,15 @@ async def test_a_conversation(stage: Stage) -> None:
     task = await ask(engine, "bye", task_id=task.id, context_id=task.context_id)
     assert task.status.state is TaskState.completed
     assert task.status.message is not None
-    assert task.status.message.text == "heard one, one?, log in, please"
-    assert [said.text.split(",")[0] for said in task.history] == ["one", "one?", "log in", "please", "bye", "heard one"]
+    assert task.status.message.text == "received one, one?, log in, please"
+    assert [entry.text.split(",")[0] for entry in task.history] == [
+        "one",
+        "one?",
+        "log in",
+        "please",
+        "bye",
+        "received one",
+    ]
     assert [artifact.artifact_id for artifact in task.artifacts] == ["turn-one", "turn-log in", "turn-bye"]
     turn = ["submitted", "working"]
     assert await states(engine, task.id) == [*turn, "input_required", *turn, "auth_required", *turn, "completed"]
@@ -112,7 +119,7 @@ async def test_a_conversation_between_processes(stage: Stage) -> None:
     third = await stage.engine()  # accepts the message, has no worker
     task = await ask(third, "bye", task_id=task.id)
     assert task.status.message is not None
-    assert task.status.message.text == "heard one, one?, two, two?"
+    assert task.status.message.text == "received one, one?, two, two?"
 
 
 async def test_a_long_history(stage: Stage) -> None:
@@ -122,7 +129,7 @@ async def test_a_long_history(stage: Stage) -> None:
     task = await ask(engine, f"0{words}")
     for number in range(1, 24):
         task = await ask(engine, f"{number}{words}", task_id=task.id)
-    assert [said.text.removesuffix("?") for said in task.history] == [
+    assert [entry.text.removesuffix("?") for entry in task.history] == [
         f"{number}{words}" for number in range(24) for _ in (0, 1)
     ]
     for length in (0, 1, 5, 40, 48, 100):
@@ -246,10 +253,10 @@ async def test_the_same_id_of_another_owner(stage: Stage) -> None:
 
 async def test_each_of_many_answers_is_taken_once(stage: Stage) -> None:
     """Each of many concurrent answers to a paused task is taken once, none is lost, and the log stays in order."""
-    heard = []
+    received = []
 
     async def worker(ctx: TaskContext) -> None:
-        heard.append(ctx.user_text)
+        received.append(ctx.user_text)
         await asyncio.sleep(0.01)
         await ctx.request_input("more?")
 
@@ -258,8 +265,8 @@ async def test_each_of_many_answers_is_taken_once(stage: Stage) -> None:
     sends = [engine.tasks.send(message(f"answer-{number}", task_id=task.id)) for number in range(5)]
     sent = await asyncio.gather(*sends)
     await asyncio.gather(*(engine.tasks.settled(one, seconds=10.0) for one in sent))
-    await until(lambda: len(heard) == 6)
-    assert sorted(heard[1:]) == [f"answer-{number}" for number in range(5)]
+    await until(lambda: len(received) == 6)
+    assert sorted(received[1:]) == [f"answer-{number}" for number in range(5)]
     await log(engine, task.id)
 
 
@@ -275,9 +282,9 @@ async def test_invalid_messages(stage: Stage) -> None:
     wrong = [
         (message(role_error := "x").model_copy(update={"role": Role.agent}), InvalidTaskRequest),
         (message(parts=[]), InvalidTaskRequest),
-        (message("to nobody", task_id="nobody"), TaskNotFoundError),
-        (message("to nobody", task_id="n\x00body"), TaskNotFoundError),
-        (message("to nobody", task_id="n" * 5000), TaskNotFoundError),
+        (message("to no task", task_id="unknown"), TaskNotFoundError),
+        (message("to no task", task_id="n\x00body"), TaskNotFoundError),
+        (message("to no task", task_id="n" * 5000), TaskNotFoundError),
         (message("", task_id=""), InvalidTaskRequest),
         (message("foreign", task_id=task.id, context_id="foreign"), ContextMismatchError),
         (message("too late", task_id=ended.id), TaskTerminalStateError),
@@ -367,7 +374,7 @@ async def test_enqueue(stage: Stage) -> None:
     assert await state_of(engine, task_id) is TaskState.working
     gate.add("go on")
     tasks = [await answer(engine, first), await answer(other, second), await answer(engine, third)]
-    assert [said.text for said in tasks[2].history] == [
+    assert [entry.text for entry in tasks[2].history] == [
         *("slow", "did slow", "second", "did second", "third", "did third"),
     ]
     assert len({task.model_dump_json() for task in tasks}) == 1
@@ -384,7 +391,7 @@ async def test_reject(stage: Stage) -> None:
     with pytest.raises(TaskNotAcceptingMessagesError):
         await engine.tasks.send(second)
     gate.add("go on")
-    assert [said.text for said in (await answer(engine, first)).history] == ["slow", "did slow"]
+    assert [entry.text for entry in (await answer(engine, first)).history] == ["slow", "did slow"]
 
 
 async def test_interrupt(stage: Stage) -> None:
@@ -394,7 +401,7 @@ async def test_interrupt(stage: Stage) -> None:
     first = await engine.tasks.send(message("slow"))
     second = await other.tasks.send(message("second", task_id=first.task.record.task_id))
     task = await answer(other, second, seconds=5.0)
-    assert [said.text for said in task.history] == ["slow", "second", "did second"]
+    assert [entry.text for entry in task.history] == ["slow", "second", "did second"]
     assert await one_end(engine, task.id) is TaskState.completed
 
 
@@ -408,7 +415,7 @@ async def test_interrupts_in_a_row(stage: Stage) -> None:
     last = await engine.tasks.send(message("last", task_id=task_id))
     task = await answer(engine, last, seconds=10.0)
     assert task.status.state is TaskState.completed
-    assert [said.text for said in task.history if said.role is Role.user] == ["slow"] * 9 + ["last"]
+    assert [entry.text for entry in task.history if entry.role is Role.user] == ["slow"] * 9 + ["last"]
     assert await one_end(engine, task_id) is TaskState.completed
 
 
@@ -421,7 +428,7 @@ async def test_a_message_to_a_waiting_task(stage: Stage) -> None:
     task = await answer(front, sent)
     await until(lambda: _is_done(front, task.id))
     task = await look(front, task.id)
-    assert [said.text for said in task.history if said.role is Role.user] == ["one", "two"]
+    assert [entry.text for entry in task.history if entry.role is Role.user] == ["one", "two"]
     assert await one_end(front, task.id) is TaskState.completed
 
 

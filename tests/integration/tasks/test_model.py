@@ -42,24 +42,24 @@ PARTITION = "~anonymous"
 MAX_ATTEMPTS = 3
 
 
-class Puppet:
+class ScriptedWorker:
     """A worker that executes commands one by one until its turn ends."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, int]] = []  # the text of each turn's message, and the attempt
-        self.wishes: asyncio.Queue[tuple[Callable[[TaskContext], Awaitable[Any]], asyncio.Future[Any]]] = (
+        self.actions: asyncio.Queue[tuple[Callable[[TaskContext], Awaitable[Any]], asyncio.Future[Any]]] = (
             asyncio.Queue()
         )
 
     async def __call__(self, ctx: TaskContext) -> None:
         self.begun.append((ctx.user_text, ctx.attempt))
         while not ctx.turn_ended:
-            wish, answer = await self.wishes.get()
-            answer.set_result(await wish(ctx))
+            action, answer = await self.actions.get()
+            answer.set_result(await action(ctx))
 
-    async def do(self, wish: Callable[[TaskContext], Awaitable[Any]]) -> Any:
+    async def do(self, action: Callable[[TaskContext], Awaitable[Any]]) -> Any:
         answer = asyncio.get_running_loop().create_future()
-        await self.wishes.put((wish, answer))
+        await self.actions.put((action, answer))
         return await asyncio.wait_for(answer, 20.0)
 
 
@@ -94,10 +94,10 @@ class Model:
         self.steps = []
         self.new_run()
 
-    def end(self, state: TaskState, said: str | None) -> bool:
+    def end(self, state: TaskState, reply: str | None) -> bool:
         """End the turn; return whether another one begins at once."""
-        if said is not None:
-            self.history.append(said)
+        if reply is not None:
+            self.history.append(reply)
         if self.pending and state in (S.completed, S.input_required):
             text = self.pending.pop(0)
             self.history.append(text)
@@ -120,7 +120,7 @@ class OneTask(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.stage = Stage(type(self).places())
         self.process: TaskEngine | None = None
-        self.puppet = Puppet()
+        self.scripted = ScriptedWorker()
         self.count = 0
         self.cut_ends = 0  # terminal events below the floor
 
@@ -154,17 +154,17 @@ class OneTask(RuleBasedStateMachine):
     # ------------------------------------------------------------------------------------------------- processes
 
     async def _start(self) -> None:
-        self.puppet = Puppet()
+        self.scripted = ScriptedWorker()
         self.begins = 0
-        self.process = await self.stage.engine(self.puppet, max_attempts=MAX_ATTEMPTS, cancel_seconds=0.0)
+        self.process = await self.stage.engine(self.scripted, max_attempts=MAX_ATTEMPTS, cancel_seconds=0.0)
 
     async def _begins(self) -> None:
-        """Wait until the puppet begins the turn that the model expects."""
+        """Wait until the scripted worker begins the turn that the model expects."""
         self.begins += 1
         model = self.model
         model.state, model.held = S.working, True
-        await until(lambda: len(self.puppet.begun) >= self.begins)
-        assert self.puppet.begun[-1] == (model.text, model.attempt)
+        await until(lambda: len(self.scripted.begun) >= self.begins)
+        assert self.scripted.begun[-1] == (model.text, model.attempt)
 
     @precondition(lambda self: self.process is None)
     @rule()
@@ -231,7 +231,7 @@ class OneTask(RuleBasedStateMachine):
                 await ctx.emit_text_artifact(text, artifact_id=name, append=True)
             await ctx._run.journal.settle()
 
-        self.run(self.puppet.do(emit))
+        self.run(self.scripted.do(emit))
         if not model.streaming:
             model.artifacts[name] = []  # unfinished output of an earlier run of this turn
         model.streaming = True
@@ -240,14 +240,14 @@ class OneTask(RuleBasedStateMachine):
     @precondition(works)
     @rule()
     def status(self) -> None:
-        self.run(self.puppet.do(lambda ctx: ctx.send_status("busy")))
+        self.run(self.scripted.do(lambda ctx: ctx.send_status("busy")))
 
     @precondition(works)
     @rule()
     def step(self) -> None:
         """Run a step: a recorded one returns its result, a new one is executed."""
         model = self.model
-        result = self.run(self.puppet.do(lambda ctx: ctx.step("s", self.number, idempotent=True)))
+        result = self.run(self.scripted.do(lambda ctx: ctx.step("s", self.number, idempotent=True)))
         if model.step < len(model.steps):
             assert result == model.steps[model.step]
         else:
@@ -269,10 +269,10 @@ class OneTask(RuleBasedStateMachine):
             entered.set()
             await asyncio.sleep(60)
 
-        async def wish(ctx: TaskContext) -> None:
+        async def action(ctx: TaskContext) -> None:
             await ctx.step("s", hangs, idempotent=True)
 
-        doing = asyncio.ensure_future(self.puppet.do(wish))
+        doing = asyncio.ensure_future(self.scripted.do(action))
         await asyncio.wait_for(entered.wait(), 20.0)
         assert self.process is not None
         await self.stage.crash(self.process)
@@ -287,15 +287,15 @@ class OneTask(RuleBasedStateMachine):
         self.run(self._end_turn(how))
 
     async def _end_turn(self, how: str) -> None:
-        said = f"{how} {self.number()}"
-        wishes: dict[str, tuple[Callable[[TaskContext], Awaitable[None]], TaskState, str | None]] = {
+        reply = f"{how} {self.number()}"
+        actions: dict[str, tuple[Callable[[TaskContext], Awaitable[None]], TaskState, str | None]] = {
             "complete": (lambda ctx: ctx.complete(), S.completed, None),
-            "respond": (lambda ctx: ctx.respond(said), S.completed, said),
-            "fail": (lambda ctx: ctx.fail(said), S.failed, said),
-            "pause": (lambda ctx: ctx.request_input(said), S.input_required, said),
+            "respond": (lambda ctx: ctx.respond(reply), S.completed, reply),
+            "fail": (lambda ctx: ctx.fail(reply), S.failed, reply),
+            "pause": (lambda ctx: ctx.request_input(reply), S.input_required, reply),
         }
-        wish, state, words = wishes[how]
-        await self.puppet.do(wish)
+        action, state, words = actions[how]
+        await self.scripted.do(action)
         if self.model.end(state, words):
             await self._begins()
 
@@ -367,7 +367,7 @@ class OneTask(RuleBasedStateMachine):
         model = self.model
         task = await look(self.front, self.task_id)
         assert task.status.state is model.state
-        assert [said.text for said in task.history] == model.history
+        assert [entry.text for entry in task.history] == model.history
         assert {made.artifact_id: [part.text for part in made.parts] for made in task.artifacts} == model.artifacts
         await self._compare_log()
         item = await self.front.kernel.work(PARTITION, QUEUE, self.task_id)

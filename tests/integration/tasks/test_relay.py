@@ -66,7 +66,7 @@ class Other:
                 await ctx.emit_text_artifact("second ", append=True)
                 await ctx.request_input("Really?")
             case _:
-                words = [said.text for said in ctx.history if said.role == "ROLE_USER"]
+                words = [entry.text for entry in ctx.history if entry.role == "ROLE_USER"]
                 await ctx.emit_text_artifact(f"{words[1]}, {ctx.user_text}", append=True, last_chunk=True)
                 await ctx.complete()
 
@@ -134,8 +134,8 @@ async def test_the_stream_of_the_other_agent_becomes_ours(client: A2AClient) -> 
 async def test_statuses_and_a_response_without_artifacts_are_passed_on(client: A2AClient) -> None:
     async with WorkerHarness(Passing(client)) as agent:
         await agent.send("report")
-        said = [body["status"].get("message", {}).get("parts") for kind, body in agent.events if kind == "status"]
-        assert [{"text": "halfway"}] in said
+        parts = [body["status"].get("message", {}).get("parts") for kind, body in agent.events if kind == "status"]
+        assert [{"text": "halfway"}] in parts
         assert agent.artifacts == {"answer": "all of it"}
 
 
@@ -420,8 +420,8 @@ async def test_a_process_that_is_lost_at_every_event_loses_and_repeats_nothing(b
         chunks = [body["artifact"]["parts"] for kind, body in agent.events if kind == "artifact"]
         assert "".join(part["text"] for parts in chunks for part in parts) == "".join(f"{n} " for n in range(12))
         reports = [body["status"].get("message") for kind, body in agent.events if kind == "status"]
-        said = [message["parts"][0]["text"] for message in reports if message]
-        assert said == ["at 2", "at 5", "at 8", "at 11"]
+        texts = [message["parts"][0]["text"] for message in reports if message]
+        assert texts == ["at 2", "at 5", "at 8", "at 11"]
     assert len(gated.tasks) == 1
 
 

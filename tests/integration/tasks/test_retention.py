@@ -17,10 +17,9 @@ from keelbolt.errors import TaskNotFoundError
 from keelbolt.kernel import Enqueue, Insert, Kernel, Operation, Receipt, open_storage
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import Envelope, RetentionPolicy, TaskContext, TaskEngine, TaskSettings, TaskSnapshot, days, hours
-from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
 from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS, SNAPSHOTS, WEBHOOKS
 from keelbolt.tasks.stored_tasks import StoredTask
-from keelbolt.tasks.sweep import SweptTasks, sweep
+from keelbolt.tasks.sweep import SweptTasks, erase_context, erase_owner, erase_task, sweep
 from keelbolt.testing.clock import FakeClock
 from tests.integration.tasks.stage import message
 

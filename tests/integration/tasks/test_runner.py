@@ -16,13 +16,13 @@ from keelbolt.auth.principal import Principal
 from keelbolt.errors import StorageUnreachable
 from keelbolt.kernel import Kernel, open_storage
 from keelbolt.protocol.types import Task, TaskState
-from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings, inbox_listener, run_state
+from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings, run_state
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.run_state import Stop
 from keelbolt.tasks.runner import EXHAUSTED
-from keelbolt.testing.link import KernelLink
 from keelbolt.testing.postgres import PostgresServer
 from keelbolt.testing.proxy import Proxy
+from keelbolt.testing.worker import KernelLink
 from tests.integration.tasks.stage import (
     Stage,
     answer,
@@ -371,7 +371,7 @@ async def test_a_send_that_the_store_refuses(stage: Stage) -> None:
 
 async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that writes nothing for too long is stopped, and its task fails; one that writes continues."""
-    monkeypatch.setattr(inbox_listener, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("keelbolt.tasks.inbox.CHECK_SECONDS", 0.05)
 
     async def worker(ctx: TaskContext) -> None:
         for _ in range(40):
@@ -389,7 +389,7 @@ async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_no_progress_and_no_stopping(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The task fails even when its worker ignores the stop."""
-    monkeypatch.setattr(inbox_listener, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("keelbolt.tasks.inbox.CHECK_SECONDS", 0.05)
     monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.15)
     release = asyncio.Event()
 
@@ -427,7 +427,7 @@ async def test_an_interrupt_that_is_ignored(stage: Stage, monkeypatch: pytest.Mo
     task = await answer(engine, second)
     release.set()
     assert task.status.state is TaskState.completed
-    assert [said.text for said in task.history] == ["first", "second", "did second"]
+    assert [entry.text for entry in task.history] == ["first", "second", "did second"]
     assert await one_end(engine, task.id) is TaskState.completed
 
 
@@ -574,12 +574,12 @@ async def test_concurrency(stage: Stage) -> None:
 
 async def test_hooks_are_called(stage: Stage) -> None:
     """Hooks run in the task's process, in order, after each commit; the last ones run before the process ends."""
-    told: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
     def hook(name: str) -> object:
         async def tell(task_id: str, state: TaskState) -> None:
             await asyncio.sleep(0.01)
-            told.append((name, state.name))
+            calls.append((name, state.name))
 
         return tell
 
@@ -587,7 +587,7 @@ async def test_hooks_are_called(stage: Stage) -> None:
     kernel = await stage.kernel()
     async with TaskEngine(kernel, echo, settings=TaskSettings(drain_seconds=1.0), hooks=hooks) as engine:
         await ask(engine)
-    assert told == [
+    assert calls == [
         ("change", "working"),
         ("working", "working"),
         ("change", "completed"),
@@ -660,5 +660,5 @@ async def test_a_stop_while_the_turn_ends(memory: Stage) -> None:
         task = await answer(other, second)
     assert task.status.state is TaskState.completed
     assert begun == ["first", "second"]
-    assert [said.text for said in task.history] == ["first", "did first", "second", "did second"]
+    assert [entry.text for entry in task.history] == ["first", "did first", "second", "did second"]
     assert await one_end(engine, task.id) is TaskState.completed

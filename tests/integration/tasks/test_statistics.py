@@ -9,7 +9,7 @@ import pytest
 
 from keelbolt.data.erasing import PARTITION
 from keelbolt.kernel import Query
-from keelbolt.observability.task_statistics import BOUNDS, bucket_quantile
+from keelbolt.observability.metrics import DURATION_BOUNDS, bucket_quantile
 from keelbolt.tasks import TaskContext, statistics
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.statistics import VITALS, history
@@ -72,9 +72,9 @@ async def test_a_short_process_writes_nothing() -> None:
 
 
 def test_quantiles_of_buckets() -> None:
-    counts = [0] * (len(BOUNDS) + 1)
+    counts = [0] * (len(DURATION_BOUNDS) + 1)
     assert bucket_quantile(counts, 0.5) is None
     counts[3] = 100  # from 4 to 8 ms
     assert bucket_quantile(counts, 0.5) == pytest.approx(0.006)
     counts[-1] = 100
-    assert bucket_quantile(counts, 0.95) == BOUNDS[-1]
+    assert bucket_quantile(counts, 0.95) == DURATION_BOUNDS[-1]

@@ -279,7 +279,7 @@ async def test_a_wall_clock_that_jumps_moves_no_sleep(stage: Stage, jump: int) -
     await engine.tasks.send(message("second", task_id=first.task.record.task_id))
     with at_most(20.0):
         task = await answer(engine, first)
-    assert [said.text for said in task.history] == ["first", "did first", "second", "did second"]
+    assert [entry.text for entry in task.history] == ["first", "did first", "second", "did second"]
     assert slept[-1] - slept[0] >= 1_000_000
 
 
@@ -347,7 +347,7 @@ async def test_a_message_wakes_a_sleeper(stage: Stage) -> None:
     await until(lambda: not runner.runs)
     await engine.tasks.send(message("second", task_id=first.task.record.task_id))
     task = await answer(engine, first)
-    assert [said.text for said in task.history] == ["first", "did first", "second", "did second"]
+    assert [entry.text for entry in task.history] == ["first", "did first", "second", "did second"]
 
 
 async def test_a_sleeper_is_interrupted(stage: Stage) -> None:
@@ -366,7 +366,7 @@ async def test_a_sleeper_is_interrupted(stage: Stage) -> None:
     second = await engine.tasks.send(message("second", task_id=first.task.record.task_id))
     with at_most(5.0):
         task = await answer(engine, second)
-    assert [said.text for said in task.history] == ["first", "second", "did second"]
+    assert [entry.text for entry in task.history] == ["first", "second", "did second"]
 
 
 async def test_a_short_sleep_stays_in_the_process(stage: Stage) -> None:

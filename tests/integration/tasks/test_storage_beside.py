@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from keelbolt.protocol.types import TaskState
-from keelbolt.tasks import TaskContext, inbox_listener
+from keelbolt.tasks import TaskContext
 from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.storage import KernelStorage
 from tests.integration.tasks.stage import Stage, log, message, until
@@ -50,7 +50,7 @@ async def test_the_worker_stops_and_nothing_follows_the_end(
 ) -> None:
     """`update_task` with a terminal state, or `delete_task`: the worker is stopped, and no error is logged."""
     assert callable(worker)
-    monkeypatch.setattr(inbox_listener, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("keelbolt.tasks.inbox.CHECK_SECONDS", 0.2)
     ended = asyncio.Event()
 
     async def watched(ctx: TaskContext) -> None:

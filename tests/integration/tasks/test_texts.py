@@ -8,15 +8,13 @@ from collections.abc import Sequence
 import pytest
 
 from keelbolt.auth.principal import ANONYMOUS
-from keelbolt.operations.summaries import Summaries, TaskFilter
+from keelbolt.operations.task_lists import Summaries, TaskFilter
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.engine import TaskEngine
-from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import TEXTS
-from keelbolt.tasks.queries import ListTasksQuery
-from keelbolt.tasks.sweep import trim_log
-from keelbolt.tasks.texts import folded
+from keelbolt.tasks.listing import ListTasksQuery, folded
+from keelbolt.tasks.sweep import erase_task, trim_log
 from tests.integration.tasks.stage import Stage, message
 
 ASKED = [

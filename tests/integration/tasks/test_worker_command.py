@@ -192,7 +192,7 @@ async def test_tail_follows_the_work_of_another_process(client: TaskEngine, star
 
 
 async def test_tail_of_a_task_that_waits_ends_with_ctrl_c(client: TaskEngine, url: str) -> None:
-    sent = await client.tasks.send(message("nobody runs this"))
+    sent = await client.tasks.send(message("no worker runs this"))
     tail = [*PROGRAM, "tasks", "tail", sent.task.record.task_id, "--storage", url]
     with subprocess.Popen(tail, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

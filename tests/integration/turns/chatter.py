@@ -7,8 +7,8 @@ A request has ``program``, ``url`` (the storage), ``folder`` (for the payments),
 ``step``: the step at which the process kills itself, -1 for never. A restarted process continues the conversation. The
 answer has the ``code`` of the process, the state that it ``found`` at its end, and its ``error`` output.
 
-readme    the agent of the page *One program for each face*, word for word, called over A2A: one purchase
-crowd     an agent with the same tools on the task engine: three purchases at once on one thread
+readme      the agent of the page *One program for each face*, word for word, called over A2A: one purchase
+concurrent  an agent with the same tools on the task engine: three purchases at once on one thread
 
 A step is one resumption of any task of the event loop: one step follows every await that suspends in the agent, the
 turns, the tools, the engine and the client.
@@ -35,7 +35,7 @@ from keelbolt.testing.model import ScriptedModel, call
 from keelbolt.turns import DurableStorage, ModelRequest, chat_executor, durable_storage, tool, turn_worker
 
 FACES = Path(__file__).parents[3] / "docs/tutorial/faces.md"
-CROWD = 3
+CONCURRENT = 3
 RUN_SECONDS = 90
 SETTINGS = {"KEELBOLT_LEASE_SECONDS": "1.0", "KEELBOLT_HEARTBEAT_SECONDS": "0.3", "KEELBOLT_MAX_ATTEMPTS": "50"}
 steps = 0
@@ -116,8 +116,12 @@ async def readme(url: str, bank: Bank, name: str) -> dict[str, Any]:
     """Buy one kettle, and approve on request. A repeated call continues."""
     storage, server = readme_agent(url, bank)
     async with A2AClient("http://localhost", app=server.app) as client:
-        told: dict[str, Any] = {"context_id": name, "message_id": f"order-{name}", "idempotency_key": f"order-{name}"}
-        task = await client.send_message("buy a kettle", **told)
+        options: dict[str, Any] = {
+            "context_id": name,
+            "message_id": f"order-{name}",
+            "idempotency_key": f"order-{name}",
+        }
+        task = await client.send_message("buy a kettle", **options)
         while isinstance(task, Task) and not task.status.state.terminal:
             if task.status.state is TaskState.input_required:
                 more: dict[str, Any] = {"message_id": f"yes-{name}", "idempotency_key": f"yes-{name}"}
@@ -132,7 +136,7 @@ async def readme(url: str, bank: Bank, name: str) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------- three at a time
 
 
-async def crowd(url: str, bank: Bank, name: str) -> dict[str, Any]:
+async def concurrent(url: str, bank: Bank, name: str) -> dict[str, Any]:
     @tool
     async def price(item: str) -> int:
         """What it costs."""
@@ -150,7 +154,7 @@ async def crowd(url: str, bank: Bank, name: str) -> dict[str, Any]:
     runner = storage.runner(executor_callback=chat_executor(ScriptedModel(script), tools=[price, pay]))
     worker = turn_worker(runner, storage, system_prompt="You are a clerk.")
     async with TaskEngine.on(url, worker, settings=TaskSettings.of()) as engine:
-        states = await asyncio.gather(*(buy(engine, name, number) for number in range(CROWD)))
+        states = await asyncio.gather(*(buy(engine, name, number) for number in range(CONCURRENT)))
         return {"states": states, **await kept(storage, name)}
 
 
@@ -190,7 +194,7 @@ async def kept(storage: DurableStorage, name: str) -> dict[str, Any]:
 
 async def work(request: dict[str, Any]) -> dict[str, Any]:
     bank = Bank(Path(request["folder"]))
-    program = {"readme": readme, "crowd": crowd}[request["program"]]
+    program = {"readme": readme, "concurrent": concurrent}[request["program"]]
     async with asyncio.timeout(RUN_SECONDS):
         found = await program(request["url"], bank, request["name"])
     return {"steps": steps, **found, "paid": bank.attempts()}
@@ -221,9 +225,9 @@ def main() -> None:
             child(json.loads(line), writing)
         os.close(writing)
         with os.fdopen(reading) as pipe:
-            told = pipe.read()
+            output = pipe.read()
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        print(json.dumps({"code": code, **(json.loads(told) if told else {})}), flush=True)
+        print(json.dumps({"code": code, **(json.loads(output) if output else {})}), flush=True)
 
 
 if __name__ == "__main__":

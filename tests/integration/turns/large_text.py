@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from keelbolt.turns.durable import durable_storage
 from tests.integration.turns.stage import Calls, Turn
 
-LINE = b"line %012d of a rather long text that nobody wants to hold in memory\n"
+LINE = b"line %012d of a long text that does not belong into memory as a whole\n"
 MIB = 1024 * 1024
 
 

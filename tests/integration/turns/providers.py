@@ -87,11 +87,13 @@ def openai(*deltas: dict[str, Any], finish: str | None = "stop", **reply: Any) -
 def anthropic(*events: dict[str, Any], stop: bool = True, **reply: Any) -> Reply:
     """Return a stream of the messages API."""
     start = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant", "content": [], "usage": {}}}
-    told: list[dict[str, Any]] = [start, {"type": "ping"}, *events]
+    stream_events: list[dict[str, Any]] = [start, {"type": "ping"}, *events]
     if stop:
-        told.append({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}})
-        told.append({"type": "message_stop"})
-    return Reply([f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in told], **reply)
+        stream_events.append(
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}
+        )
+        stream_events.append({"type": "message_stop"})
+    return Reply([f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in stream_events], **reply)
 
 
 def block(index: int, kind: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,15 +9,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from keelbolt.turns.durable import durable_storage
-from tests.integration.turns.stage import FETCHES, Calls, Turn, one_of_each, told
+from tests.integration.turns.stage import FETCHES, Calls, Turn, comparable, one_of_each
 
 
 async def main(url: str) -> None:
     async with durable_storage(url) as storage:
         calls = Calls(storage.callbacks(), Turn("another turn"))
         for kind in FETCHES:
-            expected = [await told(value) for of, value in one_of_each() if of == kind]
-            assert [await told(value) for value in await calls.fetch(kind)] == expected, kind
+            expected = [await comparable(value) for of, value in one_of_each() if of == kind]
+            assert [await comparable(value) for value in await calls.fetch(kind)] == expected, kind
             print(kind)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from keelbolt.turns.codec import TurnCodec, readers_of
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
 from keelbolt.turns.primitives import (
     Identity,
     Media,
@@ -164,7 +164,7 @@ class Calls:
         return [str(value) if kind == "standing_instruction" else value.id for value in await self.fetch(kind)]
 
 
-async def told(value: Any) -> Any:
+async def comparable(value: Any) -> Any:
     """Return all content of a value, including bytes, for comparison."""
     contents: dict[int, bytes] = {}
 

@@ -146,7 +146,7 @@ async def test_a_callback_that_hangs_can_be_cancelled(storage: DurableStorage) -
 
 async def test_a_callback_that_is_not_async(storage: DurableStorage) -> None:
     rows: list[Any] = []
-    runner = storage.runner(executor_callback=stores, store_message_callback=lambda _ctx, said: rows.append(said))
+    runner = storage.runner(executor_callback=stores, store_message_callback=lambda _ctx, stored: rows.append(stored))
     assert (await runner.run_result(given())).ok
     assert [row.id for row in rows] == ["m1"]
 

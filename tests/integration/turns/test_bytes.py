@@ -15,9 +15,8 @@ import pytest
 
 from keelbolt.errors import TurnStorageNotFound
 from keelbolt.turns.durable import DurableStorage, durable_storage
-from keelbolt.turns.lines import STRETCH_BYTES
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemoryMediaStore, InMemorySpoolStore
-from keelbolt.turns.readers import BlobInfo, is_media_reader, is_range_reader
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemoryMediaStore, InMemorySpoolStore
+from keelbolt.turns.readers import STRETCH_BYTES, BlobInfo, is_media_reader, is_range_reader
 from tests.integration.turns.stage import Calls, Turn, endless, image, message, tool_call
 
 LINES: list[tuple[bytes, list[str]]] = [
@@ -123,7 +122,7 @@ async def test_check_37_media_keeps_its_labels(storage: DurableStorage) -> None:
 
     class Untouchable(InMemoryMediaReader):
         def stream(self) -> AsyncIterator[bytes]:
-            raise AssertionError("nobody may read it")
+            raise AssertionError("the content must not be read")
 
     caption = {"value": "a cat", "trust_tier": "third-party-public", "derived_from_media": "i0"}
     fields = {"kind": "document", "source": "https://example.org", "stash": {"caption": caption}}

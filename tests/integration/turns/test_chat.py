@@ -48,7 +48,7 @@ def price(item: str) -> int:
 
 @tool(needs_approval="May I pay {amount} EUR to {to}?", timeout=5)
 async def pay(amount: int, to: str, call_id: str) -> dict[str, Any]:
-    """Pay somebody."""
+    """Pay an amount."""
     paid[call_id] += 1
     return {"paid": amount, "to": to}
 
@@ -87,7 +87,7 @@ def shop() -> ScriptedModel:
     )
 
 
-def said(task: Task) -> str:
+def status_text(task: Task) -> str:
     assert task.status.message is not None
     return task.status.message.text
 
@@ -97,7 +97,7 @@ async def test_two_tools_and_a_gate(stage: Stage) -> None:
     model = shop()
     one = await chat(stage, model)
     asked = await one.say("buy a kettle and a cup")
-    assert said(asked) == 'May I pay 40 EUR to Ann?\nReply "yes" or "no".'
+    assert status_text(asked) == 'May I pay 40 EUR to Ann?\nReply "yes" or "no".'
     done = await one.say("yes", task=asked)
     assert (done.status.state, list(paid.values())) == (TaskState.completed, [1])
     assert list(texts(done).values())[-1] == "Done."

@@ -21,18 +21,18 @@ from typing import Any
 import pytest
 
 from tests.integration.tasks.conftest import store_url
-from tests.integration.turns.chatter import CROWD
+from tests.integration.turns.chatter import CONCURRENT
 
 CHATTER = str(Path(__file__).with_name("chatter.py"))
 LANES = 4  # storages that are used concurrently
 EVERY = 45  # steps between kills, without --full
 BEYOND = 12  # with --full: no steps are left after this many consecutive runs that end before their step
 KILLS_IN_A_ROW = 3
-PURCHASES = {"readme": 1, "crowd": CROWD}
+PURCHASES = {"readme": 1, "concurrent": CONCURRENT}
 
 
 @dataclass
-class Lane:
+class AgentProcess:
     """One storage, and the process that forks agents on it, one after another."""
 
     program: str
@@ -88,12 +88,12 @@ class Lane:
 
 
 @asynccontextmanager
-async def lane(program: str, url: str, folder: Path) -> AsyncIterator[Lane]:
+async def agent_process(program: str, url: str, folder: Path) -> AsyncIterator[AgentProcess]:
     folder.mkdir(parents=True)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, CHATTER, stdin=pipe, stdout=pipe)
     try:
-        yield Lane(program, url, folder, process)
+        yield AgentProcess(program, url, folder, process)
     finally:
         assert process.stdin is not None
         process.stdin.close()
@@ -110,7 +110,7 @@ async def test_killed_at_every_await_it_pays_once(
 
     The number of steps depends on the load of the machine, so the test continues until runs end before their step.
     """
-    lanes: list[Lane] = []
+    agents: list[AgentProcess] = []
     steps = iter(count(0) if full else count(20, EVERY))
     survived = 0  # consecutive runs that ended before their step
 
@@ -118,8 +118,8 @@ async def test_killed_at_every_await_it_pays_once(
         folder = tmp_path / str(number)
         folder.mkdir()
         url = store_url(engine, request, folder)
-        async with lane(program, url, folder / "paid") as mine:
-            lanes.append(mine)
+        async with agent_process(program, url, folder / "paid") as mine:
+            agents.append(mine)
             nonlocal survived
             while survived < (BEYOND if full else 1):
                 step = next(steps)
@@ -128,8 +128,8 @@ async def test_killed_at_every_await_it_pays_once(
     async with asyncio.TaskGroup() as group:
         for number in range(LANES):
             group.create_task(work(number))
-    violations = [each for one in lanes for each in one.violations]
-    kills = sum(each.kills for each in lanes)
+    violations = [each for one in agents for each in one.violations]
+    kills = sum(each.kills for each in agents)
     print(f"{program} on {engine}: {kills} kills, {len(violations)} violations")
     assert violations == []
     assert kills > 0
@@ -139,7 +139,7 @@ async def test_killed_repeatedly_on_every_engine(lasting_url: str, tmp_path: Pat
     """Successive processes are killed too; the last process finishes."""
     seed = int(os.environ.get("KEELBOLT_SEED", "20"))
     choose = random.Random(f"{seed}{lasting_url.partition(':')[0]}")
-    async with lane("crowd", lasting_url, tmp_path / "paid") as mine:
+    async with agent_process("concurrent", lasting_url, tmp_path / "paid") as mine:
         await mine.survives("row", [choose.randrange(40, 480) for _ in range(KILLS_IN_A_ROW)])
     assert mine.violations == []
     assert mine.kills > 0

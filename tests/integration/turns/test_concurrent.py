@@ -82,7 +82,7 @@ async def test_refused_commits_do_not_disturb_the_others(url: str) -> None:
 @pytest.mark.parametrize("processes", [3])
 def test_concurrent_processes_on_one_thread(lasting_url: str, processes: int) -> None:
     """Three processes run eight concurrent turns each: all of them commit."""
-    command = [sys.executable, str(WRITERS), "crowd", lasting_url]
+    command = [sys.executable, str(WRITERS), "concurrent", lasting_url]
     running = [
         subprocess.Popen([*command, f"p{number}-", "8"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for number in range(processes)
@@ -94,5 +94,5 @@ def test_concurrent_processes_on_one_thread(lasting_url: str, processes: int) ->
         assert each.stdin is not None
         each.stdin.write("go\n")
         each.stdin.flush()
-    told = [each.communicate(timeout=120)[0] for each in running]
-    assert [each.returncode for each in running] == [0] * processes, told
+    outputs = [each.communicate(timeout=120)[0] for each in running]
+    assert [each.returncode for each in running] == [0] * processes, outputs

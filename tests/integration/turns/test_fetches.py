@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from keelbolt.kernel import Page
+from keelbolt.turns.callbacks import FetchPolicy, TopK, Window
 from keelbolt.turns.durable import durable_storage
-from keelbolt.turns.windows import FetchPolicy, TopK, Window
 from tests.integration.turns.stage import (
     Calls,
     Turn,

@@ -13,11 +13,11 @@ import pytest
 from keelbolt.errors import TurnStorageCorrupt, TurnStorageSchema
 from keelbolt.kernel import Kernel, Put, Replace
 from keelbolt.turns.durable import DurableStorage, durable_storage
-from keelbolt.turns.durable import format as format_module
 from keelbolt.turns.durable.families import FORMAT_PARTITION, FORMATS, STREAMS
+from keelbolt.turns.durable.records import FORMAT, UPGRADES
 from keelbolt.turns.durable.scope import partition_of
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
 from keelbolt.turns.inspection import TurnInspection
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
 from keelbolt.turns.primitives import SpooledArtifact
 from tests.integration.turns.stage import Calls, Turn, image, message, retrievable
 
@@ -32,8 +32,8 @@ async def test_check_47_formats(lasting_url: str, monkeypatch: pytest.MonkeyPatc
         steps.append(kernel)
 
     with monkeypatch.context() as newer:
-        newer.setattr(format_module, "FORMAT", format_module.FORMAT + 1)
-        newer.setitem(format_module.UPGRADES, format_module.FORMAT - 1, step)
+        newer.setattr("keelbolt.turns.durable.records.FORMAT", FORMAT + 1)
+        newer.setitem(UPGRADES, FORMAT, step)
         async with durable_storage(lasting_url) as storage:
             assert len(steps) == 1
             assert await storage.migrate() == []

@@ -121,9 +121,9 @@ async def test_first_settle_wins(storage: DurableStorage) -> None:
     """One of ten concurrent calls settles the gate; all callers and the turn get its result."""
     agent = Asking(storage)
     running, token = await agent.begin()
-    told = await asyncio.gather(*(storage.gates.resolve(token, number) for number in range(10)))
+    resolved_gates = await asyncio.gather(*(storage.gates.resolve(token, number) for number in range(10)))
     await running
-    assert {gate.value for gate in told} == set(agent.answers)
+    assert {gate.value for gate in resolved_gates} == set(agent.answers)
     assert len(agent.answers) == 1
 
 

@@ -15,7 +15,7 @@ from keelbolt.errors import DispatchFlushError, TurnTakenOver
 from keelbolt.protocol.types import Task, TaskState
 from keelbolt.tasks import TaskEngine
 from keelbolt.turns import DispatchContext, DurableStorage, TurnInput, durable_storage
-from tests.integration.tasks.stage import message as said
+from tests.integration.tasks.stage import message as task_message
 from tests.integration.turns.stage import Calls, Turn, message
 
 TURNERS = str(Path(__file__).with_name("turners.py"))
@@ -130,8 +130,8 @@ class Server:
 
     def lines(self) -> list[str]:
         """Return the output of the process after it ended."""
-        said, _ = self.process.communicate()
-        return said.splitlines()
+        output, _ = self.process.communicate()
+        return output.splitlines()
 
     def stop(self) -> list[str]:
         self.process.kill()
@@ -165,7 +165,7 @@ async def test_a_task_continues_in_another_process(lasting_url: str, serve: Call
                 await asyncio.sleep(0.02)
 
     async with TaskEngine.on(lasting_url) as engine:
-        task_id = (await engine.tasks.send(said("go"))).task.task_id
+        task_id = (await engine.tasks.send(task_message("go"))).task.task_id
         first = serve("in-0")
         assert await asyncio.to_thread(first.lines) == ["iteration 0"]
         assert first.process.returncode == -9
@@ -174,7 +174,7 @@ async def test_a_task_continues_in_another_process(lasting_url: str, serve: Call
         assert asked.status.message is not None
         assert asked.status.message.text.startswith("Go on?\n")
         assert second.stop() == ["iteration 0", "iteration 1"]
-        answered = said("approve", task_id=task_id, context_id=asked.context_id)
+        answered = task_message("approve", task_id=task_id, context_id=asked.context_id)
         await engine.tasks.send(answered)
         third = serve("in-1")
         assert await asyncio.to_thread(third.lines) == ["iteration 1", "answer True"]

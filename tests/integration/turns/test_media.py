@@ -10,10 +10,9 @@ import pytest
 from keelbolt.errors import AddressNotAllowed
 from keelbolt.protocol.types import Part, TaskState
 from keelbolt.turns import DispatchContext, DownloadRules, Media, Resolvers, durable_storage
-from keelbolt.turns.durable.readers import StoredMediaReader
-from keelbolt.turns.memory_bytes import InMemoryMediaReader
+from keelbolt.turns.durable.readers import URL_TAG, RemoteMediaReader, StoredMediaReader
+from keelbolt.turns.in_memory import InMemoryMediaReader
 from keelbolt.turns.relay import INLINE_BYTES, METADATA
-from keelbolt.turns.remote_media import URL_TAG, RemoteMediaReader
 from tests.integration.outbound.test_download import Files, answer, serving
 from tests.integration.tasks.stage import Stage
 from tests.integration.turns.stage import message as stored
@@ -46,13 +45,13 @@ async def test_inbound_bytes_are_media(stage: Stage) -> None:
     found: list[list[bytes]] = []
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
-        (said,) = ctx.incoming
-        if not said.attachments:
+        (received,) = ctx.incoming
+        if not received.attachments:
             earlier = [media for message in ctx.turn_messages for media in message.attachments]
             found.append([await media.as_bytes() for media in earlier])
         else:
-            small, large = said.attachments
-            assert str(said.content) == 'look\n{"a": 1}'
+            small, large = received.attachments
+            assert str(received.content) == 'look\n{"a": 1}'
             assert (small.kind, small.mime_type, small.filename) == ("image", "image/png", "cat.png")
             assert (large.kind, large.mime_type, large.filename) == ("document", "application/octet-stream", "file")
             assert {small.trust_tier, large.trust_tier} == {"third-party-private"}

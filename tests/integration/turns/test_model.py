@@ -69,7 +69,7 @@ def make(kind: str, key: str, text: str) -> Any:
     return MAKE[kind](key, args={"a": text}) if kind == "tool_call" else MAKE[kind](key, content=text)
 
 
-def said(kind: str, value: Any) -> tuple[str, str]:
+def comparable(kind: str, value: Any) -> tuple[str, str]:
     return value.id, value.args["a"] if kind == "tool_call" else str(value.content)
 
 
@@ -110,5 +110,5 @@ async def test_random_histories(storage: DurableStorage, seed: int, full: bool) 
         for each in TURNS:
             for kind in KINDS:
                 wanted = [(row.key, row.text) for row in model.of(each, kind) if row.text is not None]
-                found = [said(kind, value) for value in await calls[id(each)].fetch(kind)]
+                found = [comparable(kind, value) for value in await calls[id(each)].fetch(kind)]
                 assert found == wanted, (each, kind)

@@ -39,7 +39,7 @@ REQUEST = ModelRequest(
 )
 
 
-async def said(model: Any) -> list[Delta]:
+async def deltas(model: Any) -> list[Delta]:
     return [delta async for delta in model.stream(REQUEST)]
 
 
@@ -58,7 +58,7 @@ async def test_openai_streams_text_thoughts_calls_and_usage() -> None:
         {"tool_calls": [{"index": 0, "function": {"arguments": '"y"}'}}]},
     ]
     async with provider(openai(*pieces, finish="tool_calls")) as server:
-        found = await said(OpenAIModel("m", base_url=f"{server.url}/v1", api_key="k", options={"temperature": 0}))
+        found = await deltas(OpenAIModel("m", base_url=f"{server.url}/v1", api_key="k", options={"temperature": 0}))
     assert [delta for delta in found if not isinstance(delta, Usage)] == [
         ThoughtDelta("hm"),
         TextDelta("He"),
@@ -96,7 +96,7 @@ async def test_anthropic_streams_text_thoughts_calls_and_usage() -> None:
         *block(3, {"type": "tool_use", "id": "toolu_2", "name": "search", "input": {}}),
     ]
     async with provider(anthropic(*events)) as server:
-        found = await said(AnthropicModel("m", base_url=server.url, api_key="k", max_tokens=9))
+        found = await deltas(AnthropicModel("m", base_url=server.url, api_key="k", max_tokens=9))
     assert found == [
         ThoughtDelta("hm"),
         TextDelta("Hello"),
@@ -130,11 +130,11 @@ async def test_key_and_address_come_from_the_environment(
 ) -> None:
     monkeypatch.delenv(f"{name}_API_KEY", raising=False)
     with pytest.raises(ModelError, match=f"{name}_API_KEY"):
-        await said(kind("m"))
+        await deltas(kind("m"))
     async with provider(good()) as server:
         monkeypatch.setenv(f"{name}_API_KEY", "from-env")
         monkeypatch.setenv(f"{name}_BASE_URL", server.url)
-        assert TextDelta("Hi") in await said(kind("m"))
+        assert TextDelta("Hi") in await deltas(kind("m"))
     assert "from-env" in json.dumps(server.requests[0][1])
 
 
@@ -142,7 +142,7 @@ async def test_key_and_address_come_from_the_environment(
 async def test_a_busy_provider_is_retried(kind: Any, good: Any, name: str) -> None:
     busy = [Reply(status=429, headers={"retry-after": "0"}), Reply(status=529, body="overloaded")]
     async with provider(*busy, good()) as server:
-        assert TextDelta("Hi") in await said(kind("m", base_url=server.url, api_key="k"))
+        assert TextDelta("Hi") in await deltas(kind("m", base_url=server.url, api_key="k"))
     assert len(server.requests) == 3
     assert name
 
@@ -163,7 +163,7 @@ BROKEN = [
 async def test_a_provider_that_fails(kind: Any, reply: Reply, count: int, words: str) -> None:
     async with provider(reply) as server:
         with pytest.raises(ModelError, match=words):
-            await said(kind("m", base_url=server.url, api_key="k", timeout_seconds=0.2, retries=0))
+            await deltas(kind("m", base_url=server.url, api_key="k", timeout_seconds=0.2, retries=0))
     assert len(server.requests) == count
 
 
@@ -180,7 +180,7 @@ async def test_an_event_that_does_not_follow_the_protocol_is_an_error(kind: Any,
     """The event raises ModelError, like all provider errors, not a KeyError of the adapter."""
     async with provider(Reply([f"data: {json.dumps(event)}\n\n"])) as server:
         with pytest.raises(ModelError, match="does not follow its protocol"):
-            await said(kind("m", base_url=server.url, api_key="k", retries=0))
+            await deltas(kind("m", base_url=server.url, api_key="k", retries=0))
 
 
 async def test_openai_events_without_choices_and_refusals() -> None:
@@ -188,7 +188,7 @@ async def test_openai_events_without_choices_and_refusals() -> None:
     empty = f"data: {json.dumps({'choices': None})}\n\n"
     reply = openai({"refusal": "I can't help with that."})
     async with provider(Reply([empty, *reply.events])) as server:
-        found = await said(OpenAIModel("m", base_url=server.url, api_key="k"))
+        found = await deltas(OpenAIModel("m", base_url=server.url, api_key="k"))
     assert TextDelta("I can't help with that.") in found
 
 
@@ -204,7 +204,7 @@ async def test_an_incomplete_response_is_an_error(kind: Any, half: Any, cut: boo
     """An incomplete response is not retried, because users already saw its beginning."""
     async with provider(half(cut), half(cut)) as server:
         with pytest.raises(ModelError, match=r"ended early|connection"):
-            await said(kind("m", base_url=server.url, api_key="k"))
+            await deltas(kind("m", base_url=server.url, api_key="k"))
     assert len(server.requests) == 1
 
 
@@ -218,7 +218,7 @@ async def test_a_model_of_pydantic_ai() -> None:
         yield {0: DeltaToolCall(name="search", json_args='{"q": "y"}')}
 
     for model in (FunctionModel(stream_function=speak), Agent(FunctionModel(stream_function=speak))):
-        found = await said(PydanticAIModel(model))
+        found = await deltas(PydanticAIModel(model))
         assert found[:3] == [TextDelta("Hel"), TextDelta("lo"), CallRequest("search", '{"q":"y"}')]
     messages, info = seen[0]
     assert [tool.name for tool in info.function_tools] == ["search"]
@@ -235,4 +235,4 @@ async def test_an_error_of_pydantic_ai_is_a_model_error() -> None:
         yield "never"
 
     with pytest.raises(ModelError, match="503"):
-        await said(PydanticAIModel(FunctionModel(stream_function=fail)))
+        await deltas(PydanticAIModel(FunctionModel(stream_function=fail)))

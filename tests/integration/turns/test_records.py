@@ -21,7 +21,7 @@ from keelbolt.kernel import open_storage
 from keelbolt.turns.codec import ArtifactTypes, Resolvers
 from keelbolt.turns.durable import DurableStorage, durable_storage
 from keelbolt.turns.durable.families import FAMILIES
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
 from keelbolt.turns.primitives import SpooledArtifact, Tokenizable
 from keelbolt.turns.readers import Descriptor
 from tests.integration.turns.stage import (
@@ -30,13 +30,13 @@ from tests.integration.turns.stage import (
     PLAIN,
     Calls,
     Turn,
+    comparable,
     image,
     memory,
     message,
     one_of_each,
     retrievable,
     thought,
-    told,
     tool_call,
 )
 
@@ -51,7 +51,7 @@ async def test_check_38_primitives_survive_a_round_trip(calls: Calls) -> None:
         stored.setdefault(kind, []).append(value)
     for kind, values in stored.items():
         found = await calls.fetch(kind)
-        assert [await told(value) for value in found] == [await told(value) for value in values]
+        assert [await comparable(value) for value in found] == [await comparable(value) for value in values]
 
 
 async def test_check_38_in_a_new_process(lasting_url: str) -> None:

@@ -15,7 +15,7 @@ from keelbolt.turns import DispatchContext, ExecutorHelpers, TurnInput
 from keelbolt.turns.durable import DurableStorage, durable_storage
 from keelbolt.turns.durable.families import COLLECTIONS
 from keelbolt.turns.durable.scope import partition_of
-from keelbolt.turns.memory_bytes import InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemorySpoolReader
 from keelbolt.turns.primitives import SpooledArtifact
 from tests.integration.turns.stage import MAKE, PLAIN, Calls, Turn, image, message, one_of_each, retrievable
 
@@ -57,7 +57,7 @@ async def test_records_hold_their_bytes(storage: DurableStorage, calls: Calls, m
     await calls.store_message(message("m", attachments=[image(reader)]))
     await storage.blobs.media(Turn()).delete("x")
     await calls.mutate_message((await calls.fetch("message"))[0])
-    lost = await storage.kernel.stage_blob(partition_of("acme"), b"nobody's")
+    lost = await storage.kernel.stage_blob(partition_of("acme"), b"unused")
     while (await storage.kernel.sweep()).blobs:
         pass
     with pytest.raises(BlobNotFound):

@@ -47,7 +47,7 @@ async def run(storage: DurableStorage, execute: Execute, *middleware: Any, **opt
 async def test_check_33_conduits_pass_their_arguments(storage: DurableStorage) -> None:
     """Conduits get the context, the id and the same object; sets stay equal, no hook fires; all forms are readable."""
     seen: list[tuple[Any, ...]] = []
-    heard: list[object] = []
+    reports: list[object] = []
     callbacks = storage.callbacks()
 
     async def media(ctx: TurnContext, id: str, data: Any) -> Any:  # noqa: A002
@@ -72,12 +72,12 @@ async def test_check_33_conduits_pass_their_arguments(storage: DurableStorage) -
     given: dict[str, Any] = {**callbacks, "store_media_bytes_callback": media}
     runner = TurnRunner(executor_callback=executor, **given)
     for name in WRITTEN:
-        runner.observe(name, heard.append)
+        runner.observe(name, reports.append)
     result = await runner.run_result(TurnInput(system_prompt="x", stash={"scope": TurnScope("acme", "t")}))
     assert result.ok, result.errors
     assert [(id, data) for _, id, data in seen] == [(f"x{number}", data) for number, data in enumerate(forms)]  # noqa: A001
     assert all(data is forms[number] and ctx is result.context for number, (ctx, _, data) in enumerate(seen))
-    assert not heard
+    assert not reports
 
 
 async def test_check_46_a_nacked_iteration_leaves_only_blobs_that_reap_removes(storage: DurableStorage) -> None:

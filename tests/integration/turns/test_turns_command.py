@@ -30,7 +30,7 @@ def engine(url: str, *, works: bool) -> TaskEngine:
 def test_a_gate_is_settled_from_the_command_line(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/agent.db"
 
-    def told(*arguments: str) -> str:
+    def run_turns(*arguments: str) -> str:
         ran = CliRunner().invoke(main, ["turns", *arguments, "--storage", url])
         return f"{ran.exit_code} {ran.output}"
 
@@ -48,16 +48,18 @@ def test_a_gate_is_settled_from_the_command_line(tmp_path: Path) -> None:
             return task.status.message.text
 
     task_id = asyncio.run(ask())
-    listed = told("gates")
+    listed = run_turns("gates")
     assert listed.startswith("0 ")
     assert "How much?" in listed
     assert task_id in listed
-    (gate,) = json.loads(told("gates", "--json").partition(" ")[2])["gates"]
-    assert "must be integer" in told("settle", gate["token"], "resolve", "--value", '"much"')
-    assert "not JSON" in told("settle", gate["token"], "resolve", "--value", "{")
-    assert "there is no such gate" in told("settle", "none", "abort")
-    assert told("settle", gate["token"], "resolve", "--value", "7") == "0 the gate is resolved; its task continues\n"
-    assert told("settle", gate["token"], "reject").startswith("0 the gate is resolved")
+    (gate,) = json.loads(run_turns("gates", "--json").partition(" ")[2])["gates"]
+    assert "must be integer" in run_turns("settle", gate["token"], "resolve", "--value", '"much"')
+    assert "not JSON" in run_turns("settle", gate["token"], "resolve", "--value", "{")
+    assert "there is no such gate" in run_turns("settle", "none", "abort")
+    assert (
+        run_turns("settle", gate["token"], "resolve", "--value", "7") == "0 the gate is resolved; its task continues\n"
+    )
+    assert run_turns("settle", gate["token"], "reject").startswith("0 the gate is resolved")
     assert asyncio.run(finish()) == "it was 7"
-    assert "How much?" not in told("gates")
-    assert "resolved" in told("gates", "--state", "settled")
+    assert "How much?" not in run_turns("gates")
+    assert "resolved" in run_turns("gates", "--state", "settled")

@@ -23,10 +23,10 @@ from keelbolt.turns import (
     noop_storage,
     turn_worker,
 )
-from keelbolt.turns.answers import GateAnswer, read_gate_answer
+from keelbolt.turns.gates import GateAnswer, read_gate_answer
 from keelbolt.turns.relay import METADATA
 from keelbolt.turns.runner import TurnRunner
-from keelbolt.turns.waking import wake_task
+from keelbolt.turns.task_turns import wake_task
 from tests.integration.tasks.stage import Stage, message
 from tests.integration.turns.stage import message as stored
 from tests.integration.turns.stage import tool_call
@@ -54,8 +54,8 @@ class Agent:
         self.storage = storage
 
     async def send(self, text: str = "hello", *, task: Task | None = None, **more: Any) -> Any:
-        told = {"task_id": task.id, "context_id": task.context_id} if task is not None else {}
-        return await self.engine.tasks.send(message(text, **told, **more), Envelope(principal=ALICE))
+        target = {"task_id": task.id, "context_id": task.context_id} if task is not None else {}
+        return await self.engine.tasks.send(message(text, **target, **more), Envelope(principal=ALICE))
 
     async def say(self, text: str = "hello", *, task: Task | None = None, **more: Any) -> Task:
         return await self.settled(await self.send(text, task=task, **more))
@@ -240,13 +240,13 @@ async def test_another_process_continues_after_a_crash(stage: Stage, same: bool)
     def executor(name: str) -> Any:
         async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
             runs.append((name, ctx.iteration))
-            said = f"m{ctx.iteration}" if same else f"{name}-m{ctx.iteration}"
-            helpers.report_message(said, f"{name} says ")
+            content = f"m{ctx.iteration}" if same else f"{name}-m{ctx.iteration}"
+            helpers.report_message(content, f"{name} says ")
             if name == "one" and ctx.iteration == 2:
                 dying.set()
                 await asyncio.Event().wait()
-            helpers.report_message(said, said, is_complete=True)
-            await ctx.store_message(stored(said, f"{name} says {said}", role="assistant"))
+            helpers.report_message(content, content, is_complete=True)
+            await ctx.store_message(stored(content, f"{name} says {content}", role="assistant"))
             if ctx.iteration == 2:
                 ctx.ack()
 
@@ -303,12 +303,12 @@ async def test_ends(memory: Stage, how: str, end: Any, state: TaskState, words: 
     one = await agent(memory, lambda ctx, _helpers: end(ctx) and None)
     task = await one.say()
     assert task.status.state == state
-    said = task.status.message
-    assert (said.text if said is not None else "").startswith(words)
-    assert said is None or "secret" not in said.text
+    reply = task.status.message
+    assert (reply.text if reply is not None else "").startswith(words)
+    assert reply is None or "secret" not in reply.text
     if code is not None:
-        assert said is not None
-        assert said.parts[1].data == {"code": code}
+        assert reply is not None
+        assert reply.parts[1].data == {"code": code}
     assert how
 
 

@@ -15,9 +15,9 @@ from keelbolt.errors import TurnGateTimeout
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext
 from keelbolt.turns import DispatchContext, gates, worker
-from keelbolt.turns.answers import GateAnswer, read_gate_answer, reply_hint
 from keelbolt.turns.durable import gate_records
 from keelbolt.turns.durable import gates as durable_gates
+from keelbolt.turns.gates import GateAnswer, read_gate_answer, reply_hint
 from tests.integration.tasks.stage import Stage
 from tests.integration.turns.stage import message as stored
 from tests.integration.turns.test_worker import ALICE, agent, texts
@@ -69,8 +69,8 @@ async def test_a_message_before_the_question_is_no_approval(stage: Stage) -> Non
     done = await one.say("no", task=asked)
     assert (done.status.state, texts(done)["message-1-done"]) == (TaskState.completed, "paid: False")
     rows = [row["data"] async for row in one.storage.export(ALICE.partition, thread=task.context_id)]
-    said = [row["content"] for row in rows if row["role"] == "user"]
-    assert said == ["buy it", "yes, and please hurry"]
+    contents = [row["content"] for row in rows if row["role"] == "user"]
+    assert contents == ["buy it", "yes, and please hurry"]
     assert len(seen) == 1
 
 

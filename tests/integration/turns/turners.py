@@ -4,7 +4,7 @@ python turners.py turn URL WHERE     one turn of three iterations with the id tu
                                      before-N, in-N, after-N of an iteration, or never. Prints a line for each iteration
 python turners.py leased URL WHERE   the same turn under a lease; with WHERE=stop it stops itself in iteration 1
 python turners.py many URL NAME COUNT  COUNT turns on one thread; prints a line when ready, starts when it reads one
-python turners.py crowd URL NAME COUNT  the same turns concurrently, each of which stores a memory too
+python turners.py concurrent URL NAME COUNT  the same turns concurrently, each of which stores a memory too
 python turners.py serve URL WHERE    an agent with the turns of *turn*, which wait at a gate in iteration 1
 """
 
@@ -126,7 +126,7 @@ async def many(url: str, name: str, count: int) -> None:
             assert result.ok, result.errors
 
 
-async def crowd(url: str, name: str, count: int) -> None:
+async def concurrent(url: str, name: str, count: int) -> None:
     """Run several concurrent turns on one thread, each of which stores to the thread and to the agent."""
     async with durable_storage(url) as storage:
         runs: Counter[str] = Counter()
@@ -165,7 +165,7 @@ if __name__ == "__main__":
             asyncio.run(leased(*sys.argv[2:]))
         case "many":
             asyncio.run(many(sys.argv[2], sys.argv[3], int(sys.argv[4])))
-        case "crowd":
-            asyncio.run(crowd(sys.argv[2], sys.argv[3], int(sys.argv[4])))
+        case "concurrent":
+            asyncio.run(concurrent(sys.argv[2], sys.argv[3], int(sys.argv[4])))
         case _:
             asyncio.run(serve(*sys.argv[2:]))

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from keelbolt.turns.durable import durable_storage
-from keelbolt.turns.memory_bytes import InMemoryMediaReader
+from keelbolt.turns.in_memory import InMemoryMediaReader
 from tests.integration.turns.stage import Calls, Turn, image, memory, message, thought, tool_call
 
 SECONDS = 0.06  # a writer is killed within this time, which is long enough for several iterations
@@ -66,13 +66,13 @@ def kill(url: str, kills: int) -> None:
     whole = 0
     for number in range(kills):
         after = number % 3
-        heard, ready = os.pipe()
+        read_end, ready = os.pipe()
         pid = os.fork()
         if not pid:
             asyncio.run(iterate_forever(url, f"t{number}", ready, after))
         os.close(ready)
-        assert os.read(heard, 1) == b"!", "the writer ended by itself"
-        os.close(heard)
+        assert os.read(read_end, 1) == b"!", "the writer ended by itself"
+        os.close(read_end)
         time.sleep(chance.random() * SECONDS)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from keelbolt.tasks import runner
-from keelbolt.webhooks import cursor, delivery
+from keelbolt.webhooks import delivery
 from tests.integration.tasks.conftest import ENGINES, store_url
-from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import Receiver, receiving
+from tests.integration.webhooks.scenario import DeliveryScenario
 
 
 @pytest.fixture(params=ENGINES)
@@ -21,17 +21,17 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def office(url: str) -> AsyncIterator[Office]:
+async def scenario(url: str) -> AsyncIterator[DeliveryScenario]:
     """A store of each kind with an engine, and any number of senders."""
-    async with Office(url) as office:
-        yield office
+    async with DeliveryScenario(url) as scenario:
+        yield scenario
 
 
 @pytest.fixture
-async def quiet_office() -> AsyncIterator[Office]:
+async def quiet_scenario() -> AsyncIterator[DeliveryScenario]:
     """A store in memory, for tests that do not depend on the storage."""
-    async with Office("memory:") as office:
-        yield office
+    async with DeliveryScenario("memory:") as scenario:
+        yield scenario
 
 
 @pytest.fixture
@@ -47,5 +47,5 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "LOOK_AGAIN_SECONDS", 0.05)
     monkeypatch.setattr(delivery, "HOLD_SECONDS", 0.05)
     monkeypatch.setattr(delivery, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(cursor, "FIRST_SECONDS", 0.02)
-    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.05)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.FIRST_SECONDS", 0.02)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.LONGEST_SECONDS", 0.05)

@@ -90,9 +90,9 @@ class Receiver:
                 headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
                 body = await reader.readexactly(int(headers["content-length"]))
                 arrival = Arrival(number, first.split()[1], headers, body)
-                said = await self.answering(arrival, writer)
+                response = await self.answering(arrival, writer)
                 self.arrivals.append(arrival)
-                writer.write(said)
+                writer.write(response)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

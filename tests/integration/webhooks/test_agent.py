@@ -49,8 +49,8 @@ async def send(server: A2AServer, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def states(receiver: Receiver) -> list[str]:
-    told = [arrival.json["statusUpdate"]["status"]["state"] for arrival in receiver.arrivals]
-    return [state.removeprefix("TASK_STATE_").lower() for state in told]
+    names = [arrival.json["statusUpdate"]["status"]["state"] for arrival in receiver.arrivals]
+    return [state.removeprefix("TASK_STATE_").lower() for state in names]
 
 
 async def test_a_config_that_comes_with_an_answer_gets_the_whole_turn(server: A2AServer, receiver: Receiver) -> None:

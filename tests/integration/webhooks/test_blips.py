@@ -15,9 +15,9 @@ from keelbolt.tasks import Envelope, TaskContext, TaskEngine
 from keelbolt.tasks.stored_tasks import snapshot_operations
 from keelbolt.tasks.sweep import trim_log
 from keelbolt.webhooks.configs import PushConfigs
-from keelbolt.webhooks.cursor import DeliveryCursor
 from keelbolt.webhooks.delivery import Deliverer
 from keelbolt.webhooks.post import Poster, PostResult
+from keelbolt.webhooks.receivers import DeliveryCursor
 
 
 class Box(Poster):

@@ -8,129 +8,128 @@ from functools import partial
 import pytest
 
 from keelbolt.protocol.requests import PushConfig
-from keelbolt.webhooks import cursor
 from keelbolt.webhooks.receivers import EACH, Receivers
 from tests.integration.tasks.stage import until
-from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import OK, Arrival, Receiver, receiving
+from tests.integration.webhooks.scenario import DeliveryScenario
 
 SLOTS = EACH + 4
 
 
 async def test_a_receiver_that_never_responds_leaves_the_slots_to_others(
-    quiet_office: Office, receiver: Receiver
+    quiet_scenario: DeliveryScenario, receiver: Receiver
 ) -> None:
     """The receiver has more waiting tasks than there are slots; another receiver gets all its events."""
-    office = quiet_office
+    scenario = quiet_scenario
 
     async def never(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
         await asyncio.sleep(600)
         return b""
 
     async with receiving(never) as bad:
-        await office.deliverer(concurrency=SLOTS, seconds=600.0)
+        await scenario.deliverer(concurrency=SLOTS, seconds=600.0)
         for _ in range(SLOTS * 3):
-            await office.finished(await office.send("chunks 0", PushConfig(id="c", url=bad.url)))
+            await scenario.finished(await scenario.send("chunks 0", PushConfig(id="c", url=bad.url)))
         await until(lambda: bad.connections == EACH)
-        task_id = await office.finished(await office.send("chunks 5", PushConfig(id="c", url=receiver.url)))
-        await office.told(receiver, task_id)
+        task_id = await scenario.finished(await scenario.send("chunks 5", PushConfig(id="c", url=receiver.url)))
+        await scenario.until_delivered(receiver, task_id)
         assert bad.connections == EACH
         assert bad.arrivals == []
 
 
-async def test_a_slow_receiver_gets_everything_in_the_end(quiet_office: Office, receiver: Receiver) -> None:
-    office = quiet_office
+async def test_a_slow_receiver_gets_everything_in_the_end(quiet_scenario: DeliveryScenario, receiver: Receiver) -> None:
+    scenario = quiet_scenario
 
     async def slow(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
         await asyncio.sleep(0.01)
         return OK
 
     receiver.answering = slow
-    await office.deliverer(concurrency=SLOTS)
+    await scenario.deliverer(concurrency=SLOTS)
     tasks = [
-        await office.finished(await office.send("chunks 2", PushConfig(id="c", url=receiver.url)))
+        await scenario.finished(await scenario.send("chunks 2", PushConfig(id="c", url=receiver.url)))
         for _ in range(SLOTS * 2)
     ]
     for task_id in tasks:
-        await office.told(receiver, task_id)
-        assert office.seqs(receiver, task_id) == [entry.seq for entry in await office.wire(task_id)]
+        await scenario.until_delivered(receiver, task_id)
+        assert scenario.seqs(receiver, task_id) == [entry.seq for entry in await scenario.wire(task_id)]
 
 
 async def test_one_delivery_probes_a_receiver_that_does_not_respond(
-    quiet_office: Office, monkeypatch: pytest.MonkeyPatch
+    quiet_scenario: DeliveryScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other deliveries are postponed at once; when the receiver is back, all of them arrive."""
-    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.5)
-    office = quiet_office
+    monkeypatch.setattr("keelbolt.webhooks.receivers.LONGEST_SECONDS", 0.5)
+    scenario = quiet_scenario
 
     async def never(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
         await asyncio.sleep(600)
         return b""
 
     async with receiving(never) as receiver:
-        await office.deliverer(seconds=0.2)
-        first = await office.finished(await office.send("chunks 0", PushConfig(id="c", url=receiver.url)))
+        await scenario.deliverer(seconds=0.2)
+        first = await scenario.finished(await scenario.send("chunks 0", PushConfig(id="c", url=receiver.url)))
 
         async def failed() -> bool:
-            return (await office.cursor(first, "c")).failures >= 1
+            return (await scenario.cursor(first, "c")).failures >= 1
 
         await until(failed)
         tasks = [
-            await office.finished(await office.send("chunks 0", PushConfig(id="c", url=receiver.url)))
+            await scenario.finished(await scenario.send("chunks 0", PushConfig(id="c", url=receiver.url)))
             for _ in range(10)
         ]
 
         async def all_failed() -> bool:
-            return all([(await office.cursor(task_id, "c")).failures for task_id in tasks])
+            return all([(await scenario.cursor(task_id, "c")).failures for task_id in tasks])
 
         await until(all_failed)
         receiver.answering = Receiver().answering
         for task_id in [first, *tasks]:
-            await office.told(receiver, task_id)
+            await scenario.until_delivered(receiver, task_id)
 
 
 async def test_new_events_do_not_shorten_the_wait_of_a_receiver_that_failed(
-    quiet_office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    quiet_scenario: DeliveryScenario, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cursor, "FIRST_SECONDS", 100.0)
-    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 100.0)
-    office = quiet_office
+    monkeypatch.setattr("keelbolt.webhooks.receivers.FIRST_SECONDS", 100.0)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.LONGEST_SECONDS", 100.0)
+    scenario = quiet_scenario
     receiver.always(500)
-    await office.deliverer()
-    sent = await office.send("slowly 5", PushConfig(id="c", url=receiver.url), message_id="slow")
+    await scenario.deliverer()
+    sent = await scenario.send("slowly 5", PushConfig(id="c", url=receiver.url), message_id="slow")
     async with receiving() as other:
         await until(lambda: len(receiver.arrivals) == 1)
         for number in range(5):
-            office.steps("slow").release()
-            await until(partial(_chunks, office, sent.task.task_id, number + 1))
-        await office.finished(sent)
-        later = await office.finished(await office.send("chunks 0", PushConfig(id="e", url=other.url)))
-        await office.told(other, later)
+            scenario.steps("slow").release()
+            await until(partial(_chunks, scenario, sent.task.task_id, number + 1))
+        await scenario.finished(sent)
+        later = await scenario.finished(await scenario.send("chunks 0", PushConfig(id="e", url=other.url)))
+        await scenario.until_delivered(other, later)
     assert len(receiver.arrivals) == 1
 
 
 async def test_a_replay_ends_the_wait_for_the_next_attempt(
-    quiet_office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    quiet_scenario: DeliveryScenario, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cursor, "FIRST_SECONDS", 100.0)
-    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 100.0)
-    office = quiet_office
+    monkeypatch.setattr("keelbolt.webhooks.receivers.FIRST_SECONDS", 100.0)
+    monkeypatch.setattr("keelbolt.webhooks.receivers.LONGEST_SECONDS", 100.0)
+    scenario = quiet_scenario
     receiver.always(500)
-    deliverer = await office.deliverer()
-    sent = await office.send("slowly 1", PushConfig(id="c", url=receiver.url), message_id="slow")
+    deliverer = await scenario.deliverer()
+    sent = await scenario.send("slowly 1", PushConfig(id="c", url=receiver.url), message_id="slow")
     await until(lambda: len(receiver.arrivals) == 1)
-    office.steps("slow").release()
-    task_id = await office.finished(sent)
+    scenario.steps("slow").release()
+    task_id = await scenario.finished(sent)
     await until(lambda: deliverer._held == 1)  # woken by the new events, but not due
     receiver.answering = Receiver().answering
-    await office.configs.replay(office.scope, task_id, "c")
-    await office.told(receiver, task_id)
-    await office.idle(task_id, "c")
-    assert receiver.first_seqs() == [entry.seq for entry in await office.wire(task_id)]
+    await scenario.configs.replay(scenario.scope, task_id, "c")
+    await scenario.until_delivered(receiver, task_id)
+    await scenario.idle(task_id, "c")
+    assert receiver.first_seqs() == [entry.seq for entry in await scenario.wire(task_id)]
 
 
-async def _chunks(office: Office, task_id: str, count: int) -> bool:
-    return sum(entry.kind == "artifact" for entry in await office.wire(task_id)) >= count
+async def _chunks(scenario: DeliveryScenario, task_id: str, count: int) -> bool:
+    return sum(entry.kind == "artifact" for entry in await scenario.wire(task_id)) >= count
 
 
 # ------------------------------------------------------------------------------------------------------------ receivers

@@ -16,17 +16,17 @@ from keelbolt.tasks import Envelope
 from keelbolt.webhooks.delivery import DeliverySettings
 from keelbolt.webhooks.signing import verify
 from tests.integration.tasks.stage import message
-from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import Receiver, answer
+from tests.integration.webhooks.scenario import DeliveryScenario
 
 
-async def test_in_0_3_the_task_is_sent(quiet_office: Office, receiver: Receiver) -> None:
+async def test_in_0_3_the_task_is_sent(quiet_scenario: DeliveryScenario, receiver: Receiver) -> None:
     """The task is sent once for each status, as of that time, and not for each chunk."""
-    office = quiet_office
-    await office.deliverer()
+    scenario = quiet_scenario
+    await scenario.deliverer()
     config = PushConfig(id="c", url=receiver.url, token="t")
-    task_id = await office.finished(await office.send("chunks 3", config, version=ProtocolVersion.v0_3))
-    await office.idle(task_id, "c")
+    task_id = await scenario.finished(await scenario.send("chunks 3", config, version=ProtocolVersion.v0_3))
+    await scenario.idle(task_id, "c")
     assert [arrival.json["status"]["state"] for arrival in receiver.arrivals] == ["submitted", "working", "completed"]
     for arrival in receiver.arrivals:
         assert arrival.json["kind"] == "task"
@@ -40,20 +40,20 @@ async def test_in_0_3_the_task_is_sent(quiet_office: Office, receiver: Receiver)
     ]
 
 
-async def test_a_receiver_can_verify_the_sender(quiet_office: Office, receiver: Receiver) -> None:
+async def test_a_receiver_can_verify_the_sender(quiet_scenario: DeliveryScenario, receiver: Receiver) -> None:
     """Receivers verify the sender by the requested authentication, the server's and the config's secret, and a JWT."""
-    office = quiet_office
+    scenario = quiet_scenario
     key, metrics = CardKey.generate("k1"), Metrics()
-    await office.deliverer(secret="whsec_c2VydmVyIHNlY3JldA==", key=key, metrics=metrics)
+    await scenario.deliverer(secret="whsec_c2VydmVyIHNlY3JldA==", key=key, metrics=metrics)
     config = PushConfig(
         id="ü.1",
         url=receiver.url,
         token="mine",
         authentication=Authentication(scheme="Bearer", credentials="let me in"),
     )
-    push = office.configs.new(config)
-    task_id = await office.finished(await office.engine.tasks.send(message("chunks 0"), Envelope(push=push)))
-    await office.idle(task_id, "ü.1")
+    push = scenario.configs.new(config)
+    task_id = await scenario.finished(await scenario.engine.tasks.send(message("chunks 0"), Envelope(push=push)))
+    await scenario.idle(task_id, "ü.1")
     assert len(receiver.arrivals) == 3
     for arrival in receiver.arrivals:
         headers = arrival.headers
@@ -70,11 +70,11 @@ async def test_a_receiver_can_verify_the_sender(quiet_office: Office, receiver: 
 
 
 async def test_nothing_secret_is_logged(
-    quiet_office: Office, receiver: Receiver, caplog: pytest.LogCaptureFixture
+    quiet_scenario: DeliveryScenario, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     """This holds for a delivery that arrives, fails, is postponed, or is given up."""
     caplog.set_level(logging.DEBUG)
-    office = quiet_office
+    scenario = quiet_scenario
     count = 0
 
     async def moody(*_: object) -> bytes:
@@ -83,39 +83,42 @@ async def test_nothing_secret_is_logged(
         return [answer(500, "x: hidden-answer"), b"hidden-answer", answer(200), answer(410)][min(count, 4) - 1]
 
     receiver.answering = moody
-    await office.deliverer(secret="hidden-secret")
+    await scenario.deliverer(secret="hidden-secret")
     config = PushConfig(
         id="c",
         url=f"{receiver.url}?key=hidden-key",
         token="hidden-token",
         authentication=Authentication(scheme="Bearer", credentials="hidden-credentials"),
     )
-    task_id = await office.finished(await office.send("chunks 1", config))
-    await office.idle(task_id, "c")
-    assert (await office.cursor(task_id, "c")).status == "failed"
+    task_id = await scenario.finished(await scenario.send("chunks 1", config))
+    await scenario.idle(task_id, "c")
+    assert (await scenario.cursor(task_id, "c")).status == "failed"
     assert "is given up" in caplog.text
     assert "hidden" not in caplog.text
-    assert "hidden" not in (await office.cursor(task_id, "c")).json().decode()
+    assert "hidden" not in (await scenario.cursor(task_id, "c")).json().decode()
     assert "hidden" not in repr(DeliverySettings(secret="hidden-secret"))
 
 
 async def test_a_delivery_that_fails_unexpectedly_is_released(
-    quiet_office: Office, receiver: Receiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    quiet_scenario: DeliveryScenario,
+    receiver: Receiver,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The failure is logged and retried; other deliveries continue."""
-    office = quiet_office
+    scenario = quiet_scenario
     monkeypatch.setattr("keelbolt.webhooks.delivery.BROKEN_SECONDS", 0.02)
-    deliverer = await office.deliverer()
+    deliverer = await scenario.deliverer()
     write, broken = deliverer._letters.write, 3
 
     async def breaking(*given: object) -> object:
         nonlocal broken
         broken -= 1
         if broken >= 0:
-            raise RuntimeError("nobody thought of this")
+            raise RuntimeError("unexpected")
         return await write(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(deliverer._letters, "write", breaking)
-    task_id = await office.finished(await office.send("chunks 1", PushConfig(id="c", url=receiver.url)))
-    await office.told(receiver, task_id)
-    assert "nobody thought of this" in caplog.text
+    task_id = await scenario.finished(await scenario.send("chunks 1", PushConfig(id="c", url=receiver.url)))
+    await scenario.until_delivered(receiver, task_id)
+    assert "unexpected" in caplog.text

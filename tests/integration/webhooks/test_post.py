@@ -301,7 +301,7 @@ async def test_a_slow_body_after_the_status_is_ignored(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         b"hello\r\n\r\n",
         b"HTTP/1.1 abc\r\n\r\n",
@@ -309,9 +309,9 @@ async def test_a_slow_body_after_the_status_is_ignored(
         b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
     ],
 )
-async def test_a_response_that_is_not_http_is_a_result(receiver: Receiver, poster: Poster, said: bytes) -> None:
+async def test_a_response_that_is_not_http_is_a_result(receiver: Receiver, poster: Poster, response: bytes) -> None:
     async def answering(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
-        writer.write(said)
+        writer.write(response)
         await writer.drain()
         writer.close()
         return b""

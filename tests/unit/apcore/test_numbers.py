@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
-from keelbolt.apcore.numbers import fitted
+from keelbolt.apcore.schemas import fitted
 from keelbolt.protocol.types import Metadata
 
 

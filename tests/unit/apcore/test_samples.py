@@ -9,8 +9,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from keelbolt.apcore.samples import sample_input
-from keelbolt.apcore.schemas import inline
+from keelbolt.apcore.schemas import inline, sample_input
 from tests.integration.apcore.modules import Anything, Numbers, Text
 
 

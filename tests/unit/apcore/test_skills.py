@@ -14,8 +14,7 @@ from pydantic import BaseModel
 
 from keelbolt.apcore.access import AccessPolicy, identity_of
 from keelbolt.apcore.card import EXTENSION, AgentCardBuilder
-from keelbolt.apcore.catalog import SkillCatalog
-from keelbolt.apcore.skills import SkillMapper
+from keelbolt.apcore.catalog import SkillCatalog, SkillMapper
 from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.protocol.card import build_card, card_v1
 from keelbolt.server.caller import Caller
@@ -82,16 +81,16 @@ def test_a_skill_has_all_data_of_its_module() -> None:
     assert skill.examples is not None
     assert len(skill.examples) == 10
     assert skill.examples[1] == '{"width": 1, "height": 1}'
-    told = (skill.extensions or {})["apcore"]
-    assert told["annotations"] == {
+    published = (skill.extensions or {})["apcore"]
+    assert published["annotations"] == {
         "readonly": True,
         "destructive": False,
         "idempotent": True,
         "requires_approval": False,
         "open_world": True,
     }
-    assert told["outputSchema"]["properties"]["width"]["type"] == "integer"
-    assert told["examples"][0]["title"] == "Example 0"
+    assert published["outputSchema"]["properties"]["width"]["type"] == "integer"
+    assert published["examples"][0]["title"] == "Example 0"
 
 
 class Shown(Resize):
@@ -230,15 +229,15 @@ def test_many_threads_register_while_others_read() -> None:
 def test_a_failing_listener_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     registry = registry_of(resize=Resize())
     catalog = SkillCatalog(registry)
-    heard: list[int] = []
+    notified: list[int] = []
 
     def fails() -> None:
         raise ZeroDivisionError
 
     catalog.on_change(fails)
-    catalog.on_change(lambda: heard.append(1))
+    catalog.on_change(lambda: notified.append(1))
     registry.register("say", Say())
-    assert heard == [1]
+    assert notified == [1]
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keelbolt.auth import Authenticator, Principal, TokenAuthenticator, new_secret, sha256_hex
-from keelbolt.auth.bearer import bearer_token
+from keelbolt.auth.shared_secrets import bearer_token
 from keelbolt.errors import CredentialsRefused
 
 TOKEN = new_secret()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from keelbolt.auth.digests import SecretDigests, new_secret, sha256_hex
 from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.auth.shared_secrets import SecretDigests, new_secret, sha256_hex
 from keelbolt.errors import AuthMisconfigured
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.auth.tokens import json_object, take_apart
+from keelbolt.auth.jwt import json_object, take_apart
 from keelbolt.errors import CredentialsRefused
 from tests.unit.auth.issuer import b64, claims, handmade, token
 

@@ -235,6 +235,6 @@ def test_conformance_of_a_state_store() -> None:
     assert [law["law"] for law in json.loads(result.stdout)["laws"] if law["verdict"] == "failed"] == [
         "a_saved_event_is_a_copy"
     ]
-    result = keelbolt("conformance", "state-store", name, "--only", "pauses", "--checklist")
+    result = keelbolt("conformance", "state-store", name, "--only", "planners", "--checklist")
     assert "- [x] load_planner_state consumes the token" in result.stdout
     assert keelbolt("conformance", "state-store", "keelbolt.state:StateStore").exit_code == 2

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from keelbolt.cli.main import main
-from keelbolt.cli.progress import work_progress
+from keelbolt.cli.output import work_progress
 from tests.unit.cli.test_tasks import ADA, run_all
 
 TEXT = "Please write a poem about the sea, with four verses, and read it to me ☂ 漢字漢字漢字"
@@ -46,7 +46,7 @@ def test_lines_are_not_truncated_without_a_terminal(tmp_path: Path) -> None:
 def test_progress_is_a_bar_on_a_terminal_and_a_line_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("keelbolt.cli.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("keelbolt.cli.output.LINE_SECONDS", 0.0)
     with work_progress("erasing", "records") as tell:
         tell(1200)
     assert re.fullmatch(r"erasing: 1,200 \([\d,]+/s\) records\n", capsys.readouterr().err)

@@ -154,13 +154,13 @@ def test_show_prints_the_process_of_each_attempt(url: str) -> None:
     [task_id] = asyncio.run(run_all(url, "done"))
     shown = read("tasks", "show", task_id)
     assert shown["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-    told = shown["report"]
-    assert [(each["turn"], each["attempt"]) for each in told["attempts"]] == [(1, 1)]
-    assert [(each["step"], each["state"], each["inDoubt"]) for each in told["steps"]] == [("think", "done", False)]
-    assert told["artifacts"][0]["name"] == "Essay"
+    report = shown["report"]
+    assert [(each["turn"], each["attempt"]) for each in report["attempts"]] == [(1, 1)]
+    assert [(each["step"], each["state"], each["inDoubt"]) for each in report["steps"]] == [("think", "done", False)]
+    assert report["artifacts"][0]["name"] == "Essay"
     assert shown["work"] is None
     output = keelbolt("tasks", "show", task_id).stdout
-    for word in (task_id, "completed since", "think", "Essay", told["attempts"][0]["worker"]):
+    for word in (task_id, "completed since", "think", "Essay", report["attempts"][0]["worker"]):
         assert word in output
 
 

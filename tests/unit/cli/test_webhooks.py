@@ -15,7 +15,7 @@ from keelbolt.tasks import Envelope, TaskContext, TaskEngine
 from keelbolt.tasks.families import PUSH_CURSORS, WEBHOOKS
 from keelbolt.tasks.pushes import push_key
 from keelbolt.webhooks.configs import PushConfigs
-from keelbolt.webhooks.cursor import DeliveryCursor
+from keelbolt.webhooks.receivers import DeliveryCursor
 from tests.unit.cli.test_tasks import keelbolt, read
 
 ADA = Principal(owner="ada", tenant="acme")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from keelbolt.client import A2AClient, SyncA2AClient
-from keelbolt.client.address import card_urls, check_url, origin_of
+from keelbolt.client.endpoints import card_urls, check_url, origin_of
 
 BAD = [
     "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.client.backoff import FIRST_SECONDS, MOST_SECONDS, Backoff
+from keelbolt.client.streams import FIRST_SECONDS, MOST_SECONDS, Backoff
 
 
 def pauses(chance: float, total: float = 1000.0) -> list[float]:

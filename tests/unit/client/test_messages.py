@@ -12,7 +12,7 @@ from keelbolt.protocol.types import Message, Part, Role
 
 
 @pytest.mark.parametrize(
-    "said",
+    "content",
     [
         "Hi",
         [Part(text="Hi")],
@@ -23,25 +23,27 @@ from keelbolt.protocol.types import Message, Part, Role
         {"role": "ROLE_USER", "message_id": "z", "parts": [{"text": "Hi"}]},
     ],
 )
-def test_forms_of_a_message(said: Any) -> None:
-    message = message_of(said)
+def test_forms_of_a_message(content: Any) -> None:
+    message = message_of(content)
     assert (message.role, message.text) == (Role.user, "Hi")
     assert message.message_id
-    given = message_of(said, message_id="m", context_id="c", task_id="t")
+    given = message_of(content, message_id="m", context_id="c", task_id="t")
     assert (given.message_id, given.context_id, given.task_id, given.text) == ("m", "c", "t", "Hi")
 
 
 def test_a_passed_message_is_not_modified() -> None:
-    said = Message(message_id="x", role=Role.user, parts=[Part(text="Hi")])
-    message_of(said, task_id="t")
-    assert said.task_id is None
+    content = Message(message_id="x", role=Role.user, parts=[Part(text="Hi")])
+    message_of(content, task_id="t")
+    assert content.task_id is None
 
 
 def test_every_message_has_its_own_id() -> None:
     assert message_of("Hi").message_id != message_of("Hi").message_id
 
 
-@pytest.mark.parametrize("said", [[], {}, {"parts": "Hi"}, {"parts": [{"nothing": 1}]}, {"parts": [], "role": "king"}])
-def test_invalid_messages(said: Any) -> None:
+@pytest.mark.parametrize(
+    "content", [[], {}, {"parts": "Hi"}, {"parts": [{"nothing": 1}]}, {"parts": [], "role": "king"}]
+)
+def test_invalid_messages(content: Any) -> None:
     with pytest.raises(InvalidParamsError):
-        message_of(said)
+        message_of(content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.client.pages import TaskList
+from keelbolt.client.events import TaskList
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Task, TaskState, TaskStatus
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.client.sse import Parser, ServerEvent
+from keelbolt.client.http import Parser, ServerEvent
 from keelbolt.errors import A2AResponseError
-from keelbolt.protocol import sse
+from keelbolt.server.sse import HEARTBEAT, event, retry
 
 
 def parsed(*blocks: bytes, limit: int = 10_000) -> list[ServerEvent]:
@@ -21,7 +21,7 @@ DATA = st.binary(max_size=60).map(lambda data: data.replace(b"\n", b"").replace(
 
 @given(st.lists(st.tuples(DATA, st.integers(0, 10**9)), max_size=8), st.data())
 def test_the_servers_output_is_parsed_for_any_pieces(events: list[tuple[bytes, int]], data: st.DataObject) -> None:
-    whole = b"".join(sse.event(body, seq=seq) + sse.HEARTBEAT for body, seq in events)
+    whole = b"".join(event(body, seq=seq) + HEARTBEAT for body, seq in events)
     pieces, rest = [], whole
     while rest:
         size = data.draw(st.integers(1, len(rest)))
@@ -56,7 +56,7 @@ def test_an_id_persists_and_an_event_without_data_is_ignored() -> None:
 
 def test_the_server_may_set_the_retry_delay() -> None:
     parser = Parser(100)
-    assert list(parser.feed(sse.retry(1500) + b"retry: soon\n\n")) == []
+    assert list(parser.feed(retry(1500) + b"retry: soon\n\n")) == []
     assert parser.retry_seconds == 1.5
 
 

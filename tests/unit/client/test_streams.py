@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from keelbolt.client.backoff import Backoff
 from keelbolt.client.events import Event
-from keelbolt.client.streams import Frames, TaskStream
+from keelbolt.client.streams import Backoff, Frames, TaskStream
 from keelbolt.client.transport import StreamFrame, StreamHints
 from keelbolt.errors import (
     A2AConnectionError,

@@ -14,11 +14,10 @@ from keelbolt.errors import (
     MethodNotFoundError,
     RateLimitedError,
 )
-from keelbolt.grpc.handlers import DETAILS, MAX_DETAILS_BYTES, fail
+from keelbolt.grpc.handlers import DETAILS, MAX_DETAILS_BYTES, fail, pairs, scope_of
 from keelbolt.grpc.library import grpc
-from keelbolt.grpc.metadata import pairs, scope_of
 from keelbolt.protocol.errors import QUIET, TABLE, ErrorRow
-from keelbolt.protocol.protobuf.official import error_details_pb2, status_pb2
+from keelbolt.protocol.protobuf.shapes import error_details_pb2, status_pb2
 
 
 class Aborted(Exception):

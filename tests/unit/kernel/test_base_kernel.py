@@ -28,9 +28,9 @@ from keelbolt.errors import (
 )
 from keelbolt.kernel import base_kernel
 from keelbolt.kernel.contract import Kernel
-from keelbolt.kernel.cursors import PageCursor, write_cursor
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.hints import LogTopic
+from keelbolt.kernel.keys import PageCursor, write_cursor
 from keelbolt.kernel.logs import Append, Draft, Trim
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.kernel.records import Collection, Index, Insert, Put, Query
@@ -347,9 +347,9 @@ async def test_reading_trimmed_entries_is_an_error(make: Callable[[], Kernel]) -
         await kernel.commit("p", Trim("log", "a", 3))
         with pytest.raises(
             LogTrimmed, match="entries 2 to 3 were trimmed; load a snapshot, then read on after 3"
-        ) as told:
+        ) as raised:
             await kernel.read_log("p", "log", "a", after=1)
-        assert (told.value.after, told.value.floor, told.value.head) == (1, 3, 5)
+        assert (raised.value.after, raised.value.floor, raised.value.head) == (1, 3, 5)
         assert [entry.seq for entry in (await kernel.read_log("p", "log", "a")).entries] == [4, 5]
 
 

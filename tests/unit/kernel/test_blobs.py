@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keelbolt.errors import StorageCorrupt
-from keelbolt.kernel import blobs
 from keelbolt.kernel.blobs import Blob, BlobReader
 
 SMALL = 4  # bytes per chunk in these tests
@@ -32,7 +31,7 @@ class Held(BlobReader):
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blobs, "CHUNK_BYTES", SMALL)
+    monkeypatch.setattr("keelbolt.kernel.blobs.CHUNK_BYTES", SMALL)
 
 
 def lines_of(data: bytes) -> list[bytes]:
@@ -48,7 +47,7 @@ TEXTS = st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\r\n", b"\0", b"12345"])
 @given(TEXTS)
 async def test_lines_across_chunks(data: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blobs, "CHUNK_BYTES", SMALL)
+        patch.setattr("keelbolt.kernel.blobs.CHUNK_BYTES", SMALL)
         assert [line async for line in Held(data).lines()] == lines_of(data)
 
 
@@ -56,7 +55,7 @@ async def test_lines_across_chunks(data: bytes) -> None:
 @given(st.binary(max_size=20), st.integers(-3, 25), st.integers(-3, 25))
 async def test_ranges(data: bytes, start: int, end: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blobs, "CHUNK_BYTES", SMALL)
+        patch.setattr("keelbolt.kernel.blobs.CHUNK_BYTES", SMALL)
         reader = Held(data)
         assert await reader.range(start, end) == data[max(start, 0) : max(end, 0)]
         assert reader.size == len(data)

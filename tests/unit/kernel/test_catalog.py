@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import SchemaMismatch
-from keelbolt.kernel.catalog import SLOTS, Catalog
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import SLOTS, Catalog, CheckedCollection
 from keelbolt.kernel.records import MAX_INDEXES, Collection, Index
-from keelbolt.kernel.sqlite.catalog import declare, load_catalog
 from keelbolt.kernel.sqlite.connection import connect
 from keelbolt.kernel.sqlite.rows import SqliteRows
-from keelbolt.kernel.sqlite.schema import migrate
+from keelbolt.kernel.sqlite.schema import declare, load_catalog, migrate
 
 FIELDS: dict[str, type[str | int | float | bool]] = {"state": str, "rank": int}
 BY_KEY, BY_RANK = Index("by_key"), Index("by_rank", ("state",), "rank")

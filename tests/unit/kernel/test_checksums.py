@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.errors import StorageCorrupt
-from keelbolt.kernel.sqlite.checksums import body_is_sound, entry_crc, entry_is_sound, head_crc
+from keelbolt.kernel.sqlite.rows import body_is_sound, entry_crc, entry_is_sound, head_crc
 
 HEAD: list[Any] = ["p", "note", "key", 3, '{"rank":1}', None]
 ENTRY: tuple[Any, ...] = (7, 3, 1_000_000, "made", b"data")

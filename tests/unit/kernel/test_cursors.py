@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.errors import BadCursor
-from keelbolt.kernel.cursors import PageCursor, read_cursor, write_cursor
+from keelbolt.kernel.keys import PageCursor, read_cursor, write_cursor
 
 QUERY = ("find", "note", True, 3)
 CURSORS = st.builds(PageCursor, st.binary(max_size=300), st.integers(0, (1 << 63) - 1))

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keelbolt.errors import InvalidName, InvalidRequest, InvalidValue, NoIndex, NotDeclared, TooLarge
-from keelbolt.kernel.declared import CheckedCollection, Declarations, dump_fields, load_fields
+from keelbolt.kernel.declarations import CheckedCollection, Declarations, dump_fields, load_fields
 from keelbolt.kernel.keys import encode
 from keelbolt.kernel.records import MAX_FIELD_CHARS, NO_FIELDS, Collection, Index, Query, Scalar
 

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.keys import END, encode
 from keelbolt.kernel.ledger import RecordState
-from keelbolt.kernel.memory import indexes as memory_indexes
-from keelbolt.kernel.memory.indexes import Indexes, SortedEntries
+from keelbolt.kernel.memory.content import GATHERED, Indexes, SortedEntries
 from keelbolt.kernel.records import Collection, Fields, Index
 
 SHAPE = CheckedCollection(
@@ -75,7 +74,7 @@ def test_forgetting_one_collection_leaves_the_others() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=300), st.integers(0, 60), st.integers(0, 60))
 def test_sorted_entries_agree_with_a_sorted_set(changes: list[tuple[bool, int]], low: int, high: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_indexes, "BLOCK", 4)
+        patch.setattr("keelbolt.kernel.memory.content.BLOCK", 4)
         entries, model = SortedEntries(), set[bytes]()
         for added, number in changes:
             entry = b"%03d" % number
@@ -93,8 +92,8 @@ def test_sorted_entries_agree_with_a_sorted_set(changes: list[tuple[bool, int]],
 
 def test_a_record_that_changes_between_two_reads_is_indexed_once() -> None:
     indexes, low = Indexes(), encode(("p", "a"))
-    for rank in range(memory_indexes.GATHERED * 3):
+    for rank in range(GATHERED * 3):
         indexes.change(SHAPE, ("p", "note", str(rank)), RecordState(1, {"state": "a", "rank": rank}, None, b""))
         indexes.change(SHAPE, ("p", "note", str(rank)), RecordState(2, {"state": "b", "rank": rank}, None, b""))
     assert list(indexes.scan("note", 1, low, low + END, newest_first=False)) == []
-    assert indexes.total("note", 1, encode(("p", "b"))) == memory_indexes.GATHERED * 3
+    assert indexes.total("note", 1, encode(("p", "b"))) == GATHERED * 3

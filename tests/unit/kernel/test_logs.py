@@ -45,8 +45,8 @@ def test_text_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     with fresh():
         log_to_stderr(as_json=False)
         logging.getLogger("keelbolt.tasks").info("begun")
-        logging.getLogger("somebody.else").info("chatter")
-        logging.getLogger("somebody.else").warning("look")
+        logging.getLogger("other.library").info("chatter")
+        logging.getLogger("other.library").warning("look")
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(" ", 2)[2] for line in lines] == ["INFO begun", "WARNING look"]
 
@@ -59,8 +59,8 @@ def test_an_existing_logging_configuration_is_kept(capsys: pytest.CaptureFixture
         log_to_stderr(as_json=False)
         assert root.handlers == [own]
         log_to_stderr(as_json=True)
-        logging.getLogger("somebody.else").warning("look")
-    assert json.loads(capsys.readouterr().err)["logger"] == "somebody.else"
+        logging.getLogger("other.library").warning("look")
+    assert json.loads(capsys.readouterr().err)["logger"] == "other.library"
 
 
 EVIL = "a\n2026-01-01 00:00:00,000 ERROR forged \x1b[2J\r\x00\x9b\u202e\u2028 é 漢 🙂"
@@ -128,14 +128,14 @@ def test_a_traceback_forges_no_line_for_programs(capsys: pytest.CaptureFixture[s
     assert "\x1b" not in json.loads(line)["exception"]
 
 
-@pytest.mark.parametrize(("level", "told"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
-def test_the_level_filters_lines(capsys: pytest.CaptureFixture[str], level: str, told: int) -> None:
+@pytest.mark.parametrize(("level", "expected_lines"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
+def test_the_level_filters_lines(capsys: pytest.CaptureFixture[str], level: str, expected_lines: int) -> None:
     with fresh():
         log_to_stderr(as_json=False, level=level)
         logger = logging.getLogger("keelbolt.server")
         for number in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
-            logger.log(number, "told")
-    assert len(capsys.readouterr().err.splitlines()) == told
+            logger.log(number, "text")
+    assert len(capsys.readouterr().err.splitlines()) == expected_lines
 
 
 def test_levels_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_every_named_query_is_used_and_every_used_one_exists() -> None:
     if 'SQL[f"list_{state}"]' in code:
         named |= {"list_waiting", "list_held", "list_dead"}
     assert named - set(queries) == set(), "these are not in queries.sql"
-    assert set(queries) - named == set(), "these are in queries.sql, and nobody uses them"
+    assert set(queries) - named == set(), "unused queries in queries.sql"
 
 
 def test_every_named_query_can_be_prepared(tmp_path: Path) -> None:

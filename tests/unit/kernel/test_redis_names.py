@@ -7,10 +7,9 @@ from typing import cast
 
 from redis.crc import key_slot
 
-from keelbolt.kernel.redis.layout import Layout
-from keelbolt.kernel.redis.names import Name, Names
+from keelbolt.kernel.redis.export import Name, Names
+from keelbolt.kernel.redis.layout import SLOTS, Layout
 from keelbolt.kernel.redis.servers import RedisServers
-from keelbolt.kernel.redis.slots import SLOTS
 
 LAYOUT = Layout("space")
 

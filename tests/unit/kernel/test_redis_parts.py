@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from keelbolt.errors import InvalidValue, StorageBroken, StorageBusy, StorageFull, StorageUnavailable, UnknownScheme
 from keelbolt.kernel.keys import encode
 from keelbolt.kernel.records import Scalar
-from keelbolt.kernel.redis import tokens
-from keelbolt.kernel.redis.address import RedisAddress, address_of
-from keelbolt.kernel.redis.failures import failure_of
+from keelbolt.kernel.redis.connection import RedisAddress, address_of
 from keelbolt.kernel.redis.layout import Layout
-from keelbolt.kernel.redis.library import function, library
+from keelbolt.kernel.redis.operations import pack_fields, token_of, unpack_fields, value_of
+from keelbolt.kernel.redis.replies import failure_of
+from keelbolt.kernel.redis.server import function, library
 
 texts = st.text(alphabet=st.characters(codec=None), max_size=400)
 scalars = st.one_of(
@@ -29,7 +29,7 @@ scalars = st.one_of(
 
 @given(scalars)
 def test_a_token_round_trips(value: Scalar) -> None:
-    back = tokens.value(tokens.token(value))
+    back = value_of(token_of(value))
     assert back == value
     assert type(back) is type(value)
     if isinstance(value, float) and isinstance(back, float):
@@ -38,12 +38,12 @@ def test_a_token_round_trips(value: Scalar) -> None:
 
 @given(st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.text(max_size=40)))
 def test_a_short_token_is_the_order_preserving_encoding(value: Scalar) -> None:
-    assert tokens.token(value) == encode((value,))
+    assert token_of(value) == encode((value,))
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_.-]{0,9}", fullmatch=True), scalars, max_size=6))
 def test_fields_come_back(fields: dict[str, Scalar]) -> None:
-    assert dict(tokens.unpack(tokens.pack(fields))) == fields
+    assert dict(unpack_fields(pack_fields(fields))) == fields
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60))

@@ -18,7 +18,7 @@ from keelbolt.kernel.contract import (
     MAX_REASON_CHARS,
     MAX_VALUE_BYTES,
 )
-from keelbolt.kernel.declared import CheckedCollection, Declarations
+from keelbolt.kernel.declarations import CheckedCollection, Declarations
 from keelbolt.kernel.logs import Append, Draft, Drop, Head, Start, Trim
 from keelbolt.kernel.records import (
     NO_FIELDS,

@@ -46,12 +46,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def post(folder: Path) -> AsyncIterator[Post]:
-    office = Post(folder)
-    yield office
-    office.close()
+    factory = Post(folder)
+    yield factory
+    factory.close()
 
 
-async def heard(received: asyncio.Queue[list[bytes]]) -> list[bytes]:
+async def next_digests(received: asyncio.Queue[list[bytes]]) -> list[bytes]:
     async with asyncio.timeout(10):
         return await received.get()
 
@@ -66,7 +66,7 @@ async def test_all_other_processes_are_notified(post: Post) -> None:
     _, other = post.open()
     sender.send([TOPIC, QueueTopic("jobs")])
     expected = [topic_digest(TOPIC), topic_digest(QueueTopic("jobs"))]
-    assert await heard(one) == await heard(other) == expected
+    assert await next_digests(one) == await next_digests(other) == expected
     assert own.empty()
 
 
@@ -77,7 +77,7 @@ async def test_later_processes_are_found(post: Post) -> None:
         sender.send([TOPIC])
         _, received = post.open()
         sender.send([TOPIC])
-        assert await heard(received) == [topic_digest(TOPIC)]
+        assert await next_digests(received) == [topic_digest(TOPIC)]
 
 
 async def test_a_settled_folder_is_not_read_again(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ async def test_many_topics_go_in_several_datagrams(post: Post) -> None:
     sender.send(topics)
     digests: list[bytes] = []
     while len(digests) < len(topics):
-        digests += await heard(received)
+        digests += await next_digests(received)
     assert digests == [topic_digest(topic) for topic in topics]
 
 
@@ -114,16 +114,16 @@ async def test_a_long_path_works(tmp_path: Path) -> None:
     """The name of a UNIX socket is limited to 108 bytes."""
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
-    office = Post(deep / "file.db-hints")
+    factory = Post(deep / "file.db-hints")
     try:
-        sender, _ = office.open()
-        _, received = office.open()
-        assert len(sockets(office.folder)) == 2
+        sender, _ = factory.open()
+        _, received = factory.open()
+        assert len(sockets(factory.folder)) == 2
         sender.send([TOPIC])
-        assert await heard(received) == [topic_digest(TOPIC)]
+        assert await next_digests(received) == [topic_digest(TOPIC)]
     finally:
-        office.close()
-    assert sockets(office.folder) == []
+        factory.close()
+    assert sockets(factory.folder) == []
 
 
 async def test_the_socket_of_a_dead_process_is_removed(post: Post, folder: Path) -> None:
@@ -136,7 +136,7 @@ async def test_the_socket_of_a_dead_process_is_removed(post: Post, folder: Path)
     sender.send([TOPIC])
     assert "dead" not in sockets(folder)
     assert len(sockets(folder)) == 2
-    assert await heard(received) == [topic_digest(TOPIC)]
+    assert await next_digests(received) == [topic_digest(TOPIC)]
 
 
 async def test_a_full_receiver_does_not_block_the_sender(post: Post) -> None:
@@ -145,12 +145,12 @@ async def test_a_full_receiver_does_not_block_the_sender(post: Post) -> None:
     _, slow = post.open()
     for _ in range(5000):  # the loop does not run, so no datagram is received
         sender.send([TOPIC])
-    count = len(await heard(slow))
+    count = len(await next_digests(slow))
     while not slow.empty():
         count += len(slow.get_nowait())
     assert 0 < count < 5000
     sender.send([QueueTopic("jobs")])
-    while topic_digest(QueueTopic("jobs")) not in await heard(slow):
+    while topic_digest(QueueTopic("jobs")) not in await next_digests(slow):
         pass
 
 
@@ -170,7 +170,7 @@ async def test_invalid_datagrams_are_ignored(post: Post) -> None:
     box, received = post.open()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
         stranger.sendto(b"odd", box._address(box._name))
-    assert await heard(received) == [b"odd"]
+    assert await next_digests(received) == [b"odd"]
 
 
 async def test_without_a_folder_there_are_no_notifications(tmp_path: Path) -> None:
@@ -185,11 +185,11 @@ async def test_without_a_folder_there_are_no_notifications(tmp_path: Path) -> No
 async def test_closing_leaves_nothing_open(folder: Path) -> None:
     numbers = Path("/proc/self/fd")
     before = len(list(numbers.iterdir())) if numbers.exists() else 0
-    office = Post(folder)
+    factory = Post(folder)
     for _ in range(3):
-        office.open()
+        factory.open()
     assert len(sockets(folder)) == 3
     assert all(name.startswith(f"{os.getpid()}-") for name in sockets(folder))
-    office.close()
+    factory.close()
     assert sockets(folder) == []
     assert (len(list(numbers.iterdir())) if numbers.exists() else 0) == before

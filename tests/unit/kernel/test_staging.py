@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keelbolt.errors import InvalidValue
-from keelbolt.kernel import staging
-from keelbolt.kernel.blobs import CHUNK_BYTES
-from keelbolt.kernel.staging import chunks_of
+from keelbolt.kernel.blobs import CHUNK_BYTES, chunks_of
 
 
 class Trickle(io.RawIOBase):
@@ -71,7 +69,7 @@ async def test_every_kind_of_source_gives_the_same_chunks(size: int, tmp_path: P
 @given(st.binary(max_size=60), st.lists(st.integers(0, 20), max_size=6))
 async def test_the_pieces_of_a_stream_do_not_matter(data: bytes, sizes: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staging, "CHUNK_BYTES", 8)
+        patch.setattr("keelbolt.kernel.blobs.CHUNK_BYTES", 8)
         chunks = await cut(stream(data, sizes))
     assert chunks == [data[start : start + 8] for start in range(0, len(data), 8)]
 

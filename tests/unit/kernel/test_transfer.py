@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.errors import BadBackup, CopyOutdated, StorageFilling, StorageMoved, StoragePaused
-from keelbolt.kernel.transfer.archive import ArchiveWriter, frames, pack, table_of, unpack
-from keelbolt.kernel.transfer.digests import RowDigests
+from keelbolt.kernel.transfer.backup import ArchiveWriter, frames, pack, table_of, unpack
+from keelbolt.kernel.transfer.ports import MarkState, WriteBlock, changed_mark
 from keelbolt.kernel.transfer.rows import (
     ROW_TYPES,
     TABLES,
@@ -24,11 +24,11 @@ from keelbolt.kernel.transfer.rows import (
     PartitionRow,
     RecordRow,
     Row,
+    RowDigests,
     StreamRow,
     Table,
     item_row,
 )
-from keelbolt.kernel.write_blocks import MarkState, WriteBlock, changed_mark
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
 NUMBERS = st.integers(-(1 << 62), 1 << 62)

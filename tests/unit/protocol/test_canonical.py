@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.protocol.canonical import canonical_json
+from keelbolt.protocol.signatures import canonical_json
 from tests.unit.protocol import strategies as some
 
 # RFC 8785, appendix B

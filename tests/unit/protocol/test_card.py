@@ -20,7 +20,7 @@ from keelbolt.protocol.card import (
     SkillConfig,
     build_card,
 )
-from keelbolt.protocol.card_signing import project_v1, signing_payload
+from keelbolt.protocol.signatures import project_v1, signing_payload
 from keelbolt.protocol.versions import ProtocolVersion
 from tests.unit.protocol.official import MODELS_V03, PB_V1, parse_v1
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import RequestTooLargeError
-from keelbolt.protocol.checks import bounded
 from keelbolt.protocol.jsonrpc import parse
-from keelbolt.protocol.limits import Limits
+from keelbolt.protocol.validation import Limits, bounded
 
 LIMITS = Limits(items=3)
 

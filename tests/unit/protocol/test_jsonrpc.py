@@ -17,10 +17,11 @@ from keelbolt.errors import (
     ProtocolError,
     RequestTooLargeError,
 )
-from keelbolt.protocol import jsonrpc, sse, v1
+from keelbolt.protocol import jsonrpc, v1
 from keelbolt.protocol.jsonrpc import parse
 from keelbolt.protocol.operations import METHODS, METHODS_V03, METHODS_V1, NAMES_V03, STREAMING, Operation
 from keelbolt.protocol.versions import ProtocolVersion
+from keelbolt.server.sse import HEARTBEAT, event, retry
 from tests.unit.protocol import strategies as some
 from tests.unit.protocol.official import PB_V1
 
@@ -142,14 +143,14 @@ def test_the_names_of_both_versions() -> None:
 
 
 def test_frames_around_stored_bytes() -> None:
-    event = v1.status_update("t", "c", b'{"status":{"state":"TASK_STATE_WORKING"}}')
-    assert sse.event(jsonrpc.result(b"7", event), seq=3) == (
+    update = v1.status_update("t", "c", b'{"status":{"state":"TASK_STATE_WORKING"}}')
+    assert event(jsonrpc.result(b"7", update), seq=3) == (
         b'id: 3\ndata: {"jsonrpc":"2.0","id":7,"result":{"statusUpdate":{"taskId":"t","contextId":"c",'
         b'"status":{"state":"TASK_STATE_WORKING"}}}}\n\n'
     )
-    assert sse.event(b"{}") == b"data: {}\n\n"
-    assert sse.retry(5000) == b"retry: 5000\n\n"
-    assert sse.HEARTBEAT.startswith(b":")
+    assert event(b"{}") == b"data: {}\n\n"
+    assert retry(5000) == b"retry: 5000\n\n"
+    assert HEARTBEAT.startswith(b":")
 
 
 def test_a_clients_request_is_parsed() -> None:

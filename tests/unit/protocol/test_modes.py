@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keelbolt.protocol.modes import accepts
+from keelbolt.protocol.requests import accepts
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import ParseError, RequestTooLargeError
-from keelbolt.protocol.limits import Limits
-from keelbolt.protocol.protobuf.bounds import check_fields
-from keelbolt.protocol.protobuf.varints import write_varint
+from keelbolt.protocol.protobuf.methods import check_fields
+from keelbolt.protocol.protobuf.numbers import write_varint
+from keelbolt.protocol.validation import Limits
 
 PB: Any = import_module("a2a.types.a2a_pb2")
 REQUEST = PB.SendMessageRequest.DESCRIPTOR

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.errors import ParseError, RequestTooLargeError
-from keelbolt.protocol.limits import Limits
 from keelbolt.protocol.strict_json import read
+from keelbolt.protocol.validation import Limits
 from tests.unit.protocol import strategies as some
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from keelbolt.protocol.sse import HEARTBEAT, event
-from keelbolt.server.sse import GATHERED_BYTES, Streams
+from keelbolt.server.sse import GATHERED_BYTES, HEARTBEAT, Streams, event
 
 Event = tuple[bytes, int | None]
 QUIET_SECONDS = 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.state.engine.breaker import Breaker
+from keelbolt.state.engine.connection import Breaker
 
 
 def test_the_breaker_opens_and_closes() -> None:

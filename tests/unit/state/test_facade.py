@@ -21,7 +21,7 @@ from keelbolt.state import (
     protocols,
     require_capabilities,
 )
-from keelbolt.state.hybrid import DURABLE, FAST
+from keelbolt.state.adapters import DURABLE, FAST
 
 CAPABILITIES = [name for name in theirs.__all__ if name[0] == "S" and name != "StateStore"]
 

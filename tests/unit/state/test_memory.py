@@ -25,7 +25,7 @@ from keelbolt.state.memory import (
     resolve_key,
     summarizer_of,
 )
-from keelbolt.state.memory.config import OverflowPolicy
+from keelbolt.state.memory.types import OverflowPolicy
 
 
 def turn(number: int, *, chars: int = 0) -> ConversationTurn:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import InvalidState
-from keelbolt.state.engine.saving import SAVED, Saved, Saving, handed_over, refused, settle
+from keelbolt.state.engine.writes import SAVED, Saved, Saving, handed_over, refused, settle
 
 
 async def test_awaiting_a_finished_save_does_not_suspend() -> None:

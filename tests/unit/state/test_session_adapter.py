@@ -10,7 +10,7 @@ from penguiflow.sessions.persistence import StateStoreSessionAdapter as Theirs
 from penguiflow.state import InMemoryStateStore
 
 from keelbolt.state import compat
-from keelbolt.state.session_adapter import StateStoreSessionAdapter
+from keelbolt.state.adapters import StateStoreSessionAdapter
 from keelbolt.state.types import (
     RemoteBinding,
     StateUpdate,

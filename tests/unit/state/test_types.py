@@ -16,7 +16,7 @@ from penguiflow.llm.types import AudioPart, ImagePart, TextPart
 from pydantic import BaseModel
 
 from keelbolt.state import types
-from keelbolt.state.types.actions import dump_action, normalise_action
+from keelbolt.state.types.trajectories import dump_action, normalise_action
 
 THEIRS: list[Any] = [
     *(penguiflow.artifacts.ArtifactRef, penguiflow.artifacts.ArtifactScope),

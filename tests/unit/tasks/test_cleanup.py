@@ -14,7 +14,7 @@ from keelbolt.tasks.inbox import post
 from tests.integration.tasks.stage import Stage, answer, bodies, message, one_end, until
 
 
-class Desk:
+class BookingWorker:
     """A worker that books in a step, creates a file, and undoes both when it is canceled."""
 
     def __init__(self, path: Path) -> None:
@@ -59,11 +59,11 @@ async def test_the_cleanup_runs_in_the_next_process(
     stage: Stage, tmp_path: Path, noted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds whether or not the dead process had recorded the cancel."""
-    desk = Desk(tmp_path / "file")
-    first = await stage.engine(desk.handle, cancel_seconds=30)
+    booking = BookingWorker(tmp_path / "file")
+    first = await stage.engine(booking.handle, cancel_seconds=30)
     sent = await first.tasks.send(message())
     task_id = sent.task.task_id
-    await desk.waiting.wait()
+    await booking.waiting.wait()
     runner = first.runner
     assert runner is not None
     (run,) = runner.runs.values()
@@ -75,14 +75,14 @@ async def test_the_cleanup_runs_in_the_next_process(
     if noted:
         await until(lambda: run.journal.task.view.cancel is not None)
     await stage.crash(first)
-    assert desk.path.exists()
+    assert booking.path.exists()
 
-    second = await stage.engine(desk.handle)
+    second = await stage.engine(booking.handle)
     task = await answer(second, sent)
     assert task.status.state is TaskState.canceled
     assert await one_end(second, task_id) is TaskState.canceled
-    assert (desk.calls, desk.booked, desk.undone) == (2, ["flight", "hotel"], ["flight", "hotel"])
-    assert not desk.path.exists()
+    assert (booking.calls, booking.booked, booking.undone) == (2, ["flight", "hotel"], ["flight", "hotel"])
+    assert not booking.path.exists()
     assert [body["kind"] for body in await bodies(second, task_id, "steer")] == ["cancel"]
 
 

@@ -154,7 +154,7 @@ async def test_history_and_previous_artifacts(stage: Stage) -> None:
 
     async def worker(ctx: TaskContext) -> None:
         await ctx.emit_text_artifact(ctx.user_text, artifact_id=ctx.user_text)
-        seen.append(([f"{said.role.name}: {said.text}" for said in ctx.history], ctx.previous_artifacts))
+        seen.append(([f"{entry.role.name}: {entry.text}" for entry in ctx.history], ctx.previous_artifacts))
         await ctx.request_input("more?")
 
     engine = await stage.engine(worker)
@@ -214,7 +214,7 @@ async def test_reply_directly(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "state", "said"),
+    ("end", "state", "expected"),
     [
         (lambda ctx: ctx.fail("why"), TaskState.failed, "why"),
         (lambda ctx: ctx.reject("no"), TaskState.rejected, "no"),
@@ -224,14 +224,14 @@ async def test_reply_directly(stage: Stage) -> None:
         (lambda ctx: ctx.request_auth(), TaskState.auth_required, None),
     ],
 )
-async def test_other_ends(stage: Stage, end: Handler, state: TaskState, said: str | None) -> None:
+async def test_other_ends(stage: Stage, end: Handler, state: TaskState, expected: str | None) -> None:
     """Each end sets its state, and its text is in the status and the history."""
     task = await done_by(stage, lambda_worker(end))
     assert task.status.state is state
-    assert (words(task) or None) == said
+    assert (words(task) or None) == expected
     assert task.artifacts == []
-    if said is not None:
-        assert task.history[-1].text == said
+    if expected is not None:
+        assert task.history[-1].text == expected
 
 
 async def test_request_input_with_data(stage: Stage) -> None:
@@ -581,7 +581,7 @@ async def test_every_kind_of_artifact(stage: Stage) -> None:
         await ctx.emit_artifact(artifact_id="url", file_url="https://example.org")
         await ctx.emit_artifact(artifact_id="parts", parts=[Part(text="1"), Part(data=None)])
         await ctx.emit_artifact(
-            artifact_id="told", text="", name="n", description="d", metadata={"m": 1}, extensions=["urn:x"]
+            artifact_id="named", text="", name="n", description="d", metadata={"m": 1}, extensions=["urn:x"]
         )
         await ctx.complete()
 
@@ -591,8 +591,8 @@ async def test_every_kind_of_artifact(stage: Stage) -> None:
     assert (made["bytes"].parts[0].raw, made["bytes"].parts[0].filename) == (b"\x00", "f")
     assert made["url"].parts[0].url == "https://example.org"
     assert [part.kind for part in made["parts"].parts] == ["text", "data"]
-    told = made["told"]
-    assert (told.name, told.description, told.metadata, told.extensions) == ("n", "d", {"m": 1}, ["urn:x"])
+    named = made["named"]
+    assert (named.name, named.description, named.metadata, named.extensions) == ("n", "d", {"m": 1}, ["urn:x"])
 
 
 async def test_an_artifact_takes_exactly_one_content(stage: Stage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keelbolt.tasks.deadline import new_deadline, seconds_left
+from keelbolt.tasks.steps import new_deadline, seconds_left
 from keelbolt.testing.clock import FakeClock
 
 

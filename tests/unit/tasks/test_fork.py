@@ -8,8 +8,8 @@ import pytest
 
 from keelbolt.errors import TaskNotFoundError
 from keelbolt.tasks import TaskContext, TaskEngine
-from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.manager import forked
+from keelbolt.tasks.sweep import erase_task
 from tests.integration.tasks.stage import message
 
 

@@ -38,7 +38,7 @@ def slow_end(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, *, taken: bool) ->
 @pytest.mark.parametrize("taken", [True, False])
 async def test_an_interrupted_write_is_looked_up(taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker's next call builds on the stored state, not on the interrupted write."""
-    told: list[str] = []
+    raised: list[str] = []
 
     async def work(ctx: TaskContext) -> None:
         try:
@@ -48,7 +48,7 @@ async def test_an_interrupted_write_is_looked_up(taken: bool, monkeypatch: pytes
             try:
                 await ctx.complete("second")
             except KeelboltError as error:
-                told.append(type(error).__name__)
+                raised.append(type(error).__name__)
                 raise
 
     async with open_storage("memory:") as kernel, TaskEngine(kernel, work) as engine:
@@ -56,7 +56,7 @@ async def test_an_interrupted_write_is_looked_up(taken: bool, monkeypatch: pytes
         task = await engine.tasks.settled(await engine.tasks.send(HELLO))
         assert task.view.state is TaskState.completed
         assert (await engine.store.task(task)).artifacts[0].parts[0].text == ("first" if taken else "second")
-        assert told == (["TaskTerminalStateError"] if taken else [])
+        assert raised == (["TaskTerminalStateError"] if taken else [])
 
 
 async def test_a_task_whose_end_was_never_written_does_not_stay_working(monkeypatch: pytest.MonkeyPatch) -> None:

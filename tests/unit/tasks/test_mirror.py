@@ -23,9 +23,9 @@ from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskSnapshot
 from keelbolt.tasks import mirror as mirrors
 from keelbolt.tasks import run as runs
-from keelbolt.tasks.envelope import Envelope
-from keelbolt.tasks.erase import erase_task
+from keelbolt.tasks.sends import Envelope
 from keelbolt.tasks.storage import InMemoryStorage, ListTasksQuery, ListTasksResult
+from keelbolt.tasks.sweep import erase_task
 from tests.conformance.three_methods import ThreeMethods
 
 QUICK = TaskSettings(drain_seconds=0.0)

@@ -99,8 +99,8 @@ async def test_two_concurrent_follow_ups(engines: list[TaskEngine], storage: Ver
             answer = answers[each]
             assert isinstance(answer, Sent)
             assert await settled(engines[each], answer) is TaskState.completed
-        said = [entry.message_id for entry in storage.tasks[task_id].history if entry.role is Role.user]
-        assert said == [f"{number}", *(f"{number}.{each}" for each in accepted)]
+        messages = [entry.message_id for entry in storage.tasks[task_id].history if entry.role is Role.user]
+        assert messages == [f"{number}", *(f"{number}.{each}" for each in accepted)]
     assert max(runs.values()) == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from keelbolt.data.retention import days, hours, minutes, read_age
 from keelbolt.errors import InvalidValue
 from keelbolt.protocol.types import TaskState
-from keelbolt.tasks.retention import RetentionPolicy
+from keelbolt.tasks.settings import RetentionPolicy
 
 
 def test_a_policy_as_text() -> None:

@@ -12,7 +12,7 @@ from keelbolt.tasks import SteeringRequest, TaskContext, TaskEngine, TaskSetting
 SETTINGS = TaskSettings.of({}, sleep_hold_seconds=0.0)
 
 
-async def said(engine: TaskEngine, text: str, **ids: Any) -> Task:
+async def send_text(engine: TaskEngine, text: str, **ids: Any) -> Task:
     message = Message(message_id=text, role=Role.user, parts=[Part(text=text)], **ids)
     async with asyncio.timeout(20):
         return await engine.store.task(await engine.tasks.settled(await engine.tasks.send(message)))
@@ -36,8 +36,8 @@ async def test_a_repeated_run_keeps_what_earlier_turns_wrote() -> None:
             await ctx.request_input("and?")
 
     async with open_storage("memory:") as kernel, TaskEngine(kernel, log, settings=SETTINGS) as engine:
-        first = await said(engine, "one")
-        task = await said(engine, "two", task_id=first.id)
+        first = await send_text(engine, "one")
+        task = await send_text(engine, "two", task_id=first.id)
         assert texts(task, "log") == ["one", "more", "two", "more"]
         assert task.artifacts[0].name == "The log"
 
@@ -55,8 +55,8 @@ async def test_a_repeated_run_of_a_long_stream_keeps_its_segments() -> None:
             await ctx.request_input("and?")
 
     async with open_storage("memory:") as kernel, TaskEngine(kernel, stream, settings=SETTINGS) as engine:
-        first = await said(engine, "one")
-        task = await said(engine, "two", task_id=first.id)
+        first = await send_text(engine, "one")
+        task = await send_text(engine, "two", task_id=first.id)
         words = [(text or "").split()[:2] for text in texts(task, "answer")]
         assert words == [[turn, str(number)] for turn in ("one", "two") for number in range(400)]
 
@@ -75,7 +75,7 @@ async def test_large_results_of_steps_are_stored_beside_the_snapshot() -> None:
         await ctx.complete_json([result.split()[0] for result in results])
 
     async with open_storage("memory:") as kernel, TaskEngine(kernel, work, settings=SETTINGS) as engine:
-        task = await said(engine, "go")
+        task = await send_text(engine, "go")
         assert task.artifacts[0].parts[0].data == [str(number) for number in range(100)]
         assert done == list(range(100))
         snapshot = await kernel.get("~anonymous", "task_snapshots", task.id)
@@ -83,15 +83,15 @@ async def test_large_results_of_steps_are_stored_beside_the_snapshot() -> None:
 
 
 async def test_steering_is_replayed_to_a_repeated_run() -> None:
-    heard: list[list[SteeringRequest]] = []
+    received: list[list[SteeringRequest]] = []
     listening = asyncio.Event()
 
     async def listen(ctx: TaskContext) -> None:
-        heard.append([])
+        received.append([])
         listening.set()
         async for event in ctx.inbox:
-            heard[-1].append(event)
-            if len(heard[-1]) == 2:
+            received[-1].append(event)
+            if len(received[-1]) == 2:
                 break
         await ctx.sleep(0.05)
         await ctx.complete()
@@ -104,5 +104,5 @@ async def test_steering_is_replayed_to_a_repeated_run() -> None:
             for reason in ("a", "b"):
                 await engine.tasks.steer(sent.task.record.task_id, "inject", reason=reason)
             await engine.tasks.settled(sent)
-        assert len(heard) >= 2
-        assert all([event.reason for event in run] == ["a", "b"] for run in heard)
+        assert len(received) >= 2
+        assert all([event.reason for event in run] == ["a", "b"] for run in received)

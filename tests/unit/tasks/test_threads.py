@@ -11,7 +11,7 @@ import pytest
 
 from keelbolt.tasks.threads import in_thread
 
-who: ContextVar[str] = ContextVar("who", default="nobody")
+who: ContextVar[str] = ContextVar("who", default="unset")
 
 
 async def test_a_call_has_its_thread_its_context_and_its_result() -> None:

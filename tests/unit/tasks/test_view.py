@@ -60,7 +60,7 @@ def artifacts(draw: st.DrawFn) -> ArtifactNote:
 
 def statuses() -> st.SearchStrategy[StatusNote]:
     return st.builds(
-        lambda state, words, said, metadata: StatusNote.of(state, NOW, words, said=said, metadata=metadata),
+        lambda state, words, in_history, metadata: StatusNote.of(state, NOW, words, said=in_history, metadata=metadata),
         st.sampled_from(list(TaskState)),
         st.none() | MESSAGES,
         st.booleans(),
@@ -125,7 +125,7 @@ def fold(notes: Iterable[Note], view: TaskView | None = None) -> TaskView:
     return view
 
 
-def told(view: TaskView, disk: Disk) -> dict[str, Any]:
+def comparable(view: TaskView, disk: Disk) -> dict[str, Any]:
     """Return all data of a view, with its segments read."""
     return {
         "head": view.head,
@@ -187,7 +187,7 @@ def test_a_status_without_a_message_adds_nothing() -> None:
 
 @given(st.lists(NOTES, max_size=30))
 def test_a_view_of_the_log_is_the_view_of_the_writer(notes: list[Note]) -> None:
-    assert told(fold(map(read_note, entries(notes))), Disk()) == told(fold(notes), Disk())
+    assert comparable(fold(map(read_note, entries(notes))), Disk()) == comparable(fold(notes), Disk())
 
 
 @pytest.mark.usefixtures("tiny")
@@ -204,7 +204,7 @@ def test_any_cut(notes: list[Note], data: st.DataObject) -> None:
         if data.draw(st.booleans()):  # the writer continues, or another process loads its state
             view = TaskView.from_index(TASK, CONTEXT, disk.index)
     fold(notes[done:], view)
-    assert told(view, disk) == told(fold(notes), Disk())
+    assert comparable(view, disk) == comparable(fold(notes), Disk())
 
 
 @pytest.mark.usefixtures("tiny")

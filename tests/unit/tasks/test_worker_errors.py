@@ -10,7 +10,7 @@ from keelbolt.errors import ConcurrencyError, InvalidValue, StorageUnreachable, 
 from keelbolt.kernel import open_storage
 from keelbolt.protocol.types import Message, Part, Role, TaskState
 from keelbolt.tasks import TaskContext, TaskEngine
-from keelbolt.tasks.json import MAX_CHUNK_BYTES, MAX_WORDS_BYTES
+from keelbolt.tasks.parts import MAX_CHUNK_BYTES, MAX_WORDS_BYTES
 from keelbolt.tasks.worker import Handler
 
 MESSAGE = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")])

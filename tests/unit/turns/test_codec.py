@@ -19,8 +19,8 @@ from keelbolt.turns import (
     TurnCodec,
 )
 from keelbolt.turns.codec import kind_of
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
-from keelbolt.turns.primitives.media import MediaStashEntry
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.primitives.content import MediaStashEntry
 from keelbolt.turns.readers import Descriptor
 
 AT = "2026-01-31T12:00:00Z"

@@ -10,8 +10,8 @@ import pytest
 
 from keelbolt.errors import InvalidTurnRunnerConfig
 from keelbolt.turns import Tool, TurnRunner, noop_storage
-from keelbolt.turns.arity import arity_problem
 from keelbolt.turns.callbacks import CALLBACKS, REQUIRED
+from keelbolt.turns.tools import arity_problem
 from tests.unit.turns.stage import Stage, acknowledge, turn
 
 SHAPES: dict[int, Any] = {

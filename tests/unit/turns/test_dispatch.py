@@ -323,35 +323,35 @@ async def test_check_25_a_dispatch_is_signalled_once() -> None:
     generic = Stage()
     await generic.run(lambda ctx, _helpers: ctx.nack())
     assert isinstance(generic.payloads("dispatch_end")[0].error, DispatchNacked)
-    told = await Stage().run(lambda ctx, _helpers: ctx.nack("no money"))
-    assert str(told.errors[0]) == "no money"
+    result = await Stage().run(lambda ctx, _helpers: ctx.nack("no money"))
+    assert str(result.errors[0]) == "no money"
 
 
 async def test_check_26_on_ack() -> None:
-    heard: list[str] = []
+    order: list[str] = []
 
     def bad() -> None:
         raise ValueError("no")
 
     async def work(ctx: Any, _helpers: Any) -> None:
-        ctx.on_ack(lambda: heard.append("first"))
+        ctx.on_ack(lambda: order.append("first"))
         ctx.on_ack(bad)
-        forget = ctx.on_ack(lambda: heard.append("forgotten"))
-        ctx.on_ack(lambda: heard.append("last"))
+        forget = ctx.on_ack(lambda: order.append("forgotten"))
+        ctx.on_ack(lambda: order.append("last"))
         forget()
         forget()
         ctx.ack()
-        heard.append("after ack")
+        order.append("after ack")
 
     await Stage().run(work)
-    assert heard == ["first", "last", "after ack"]
+    assert order == ["first", "last", "after ack"]
 
     async def give_up(ctx: Any, _helpers: Any) -> None:
-        ctx.on_ack(lambda: heard.append("nack"))
+        ctx.on_ack(lambda: order.append("nack"))
         ctx.nack()
 
     await Stage().run(give_up)
-    assert "nack" not in heard
+    assert "nack" not in order
 
 
 @pytest.mark.parametrize("plain", [True, False])

@@ -29,9 +29,9 @@ from keelbolt.turns import (
     TurnRunner,
     noop_storage,
 )
-from keelbolt.turns.holdings import checked_write
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
-from keelbolt.turns.primitives.frozen import FrozenDict, FrozenList, frozen, thawed
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.primitives.values import FrozenDict, FrozenList, frozen, thawed
+from keelbolt.turns.sets import checked_write
 
 DATA = {"a": {"b": [1, {"c": 2}]}, "d": [3]}
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.turns import lines
-from keelbolt.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolReader
+from keelbolt.turns import readers as lines
+from keelbolt.turns.in_memory import InMemoryMediaStore, InMemorySpoolReader
 from keelbolt.turns.readers import is_media_reader, is_range_reader, is_spool_reader
 
 STRETCH = 7

@@ -21,7 +21,7 @@ def raw(**fields: Any) -> RawDispatch:
 
 
 async def test_a_raw_dispatch_runs_with_hooks_and_without_storage() -> None:
-    heard: list[tuple[str, Any]] = []
+    events: list[tuple[str, Any]] = []
     counts: list[int] = []
     call = tool_call("c", n=1)
     new = message("new")
@@ -38,22 +38,22 @@ async def test_a_raw_dispatch_runs_with_hooks_and_without_storage() -> None:
         ctx.ack()
 
     def hook(name: str) -> Any:
-        return lambda payload: heard.append((name, payload))
+        return lambda payload: events.append((name, payload))
 
     names = ("stored_message", "deleted_standing_instruction", "message")
     runner = DispatchRunner(executor_callback=work)
-    told: list[Any] = []
-    runner.observe("dispatch_end", told.append)
-    runner.on("message", told.append)
+    reports: list[Any] = []
+    runner.observe("dispatch_end", reports.append)
+    runner.on("message", reports.append)
     end = await runner.dispatch(
         raw=raw(
             stash={"a": 1}, tool_calls=[call], standing_instructions=["old"], hooks={name: hook(name) for name in names}
         )
     )
-    assert (end.status, counts, len(told)) == ("ack", [1], 2)
-    assert [name for name, _payload in heard] == ["message", "stored_message", "deleted_standing_instruction"]
-    assert heard[1][1] is new
-    assert str(heard[2][1]) == "old"
+    assert (end.status, counts, len(reports)) == ("ack", [1], 2)
+    assert [name for name, _payload in events] == ["message", "stored_message", "deleted_standing_instruction"]
+    assert events[1][1] is new
+    assert str(events[2][1]) == "old"
 
 
 async def test_callbacks_get_the_raw_context() -> None:

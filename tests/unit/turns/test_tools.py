@@ -30,7 +30,7 @@ from keelbolt.turns import (
     tool_call_checksum,
 )
 from keelbolt.turns.events import TextReport
-from keelbolt.turns.memory_bytes import InMemorySpoolReader
+from keelbolt.turns.in_memory import InMemorySpoolReader
 from tests.unit.turns.stage import TIMES, Stage, retrievable, tool_call
 
 AT = datetime(2026, 1, 31, tzinfo=UTC)
@@ -316,7 +316,7 @@ async def test_check_artifact_ids_refuses_ids_used_by_two_kinds(checked: bool) -
 
 async def test_a_plain_handler_does_not_block_the_event_loop() -> None:
     """The handler runs in a thread: the loop continues, and its events are emitted on the loop's thread."""
-    heard: list[int] = []
+    threads: list[int] = []
     ticks = 0
 
     def handler(_args: Any, ctx: Any, _meta: Any) -> str:
@@ -340,8 +340,8 @@ async def test_a_plain_handler_does_not_block_the_event_loop() -> None:
         ctx.ack()
 
     runner = TurnRunner(executor_callback=execute, **noop_storage())
-    runner.on("message", lambda _report: heard.append(threading.get_ident()))
+    runner.on("message", lambda _report: threads.append(threading.get_ident()))
     result = await runner.run_result(TurnInput(system_prompt="x"))
     assert result.ok, result.errors
     assert ticks > 3
-    assert heard == [threading.get_ident()]
+    assert threads == [threading.get_ident()]

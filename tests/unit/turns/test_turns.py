@@ -19,7 +19,7 @@ from keelbolt.errors import (
 )
 from keelbolt.turns import AbortController, Tokenizable, Tool, TurnContext
 from keelbolt.turns.callbacks import FETCHES
-from keelbolt.turns.codec.kinds import PLURALS
+from keelbolt.turns.codec import PLURALS
 from keelbolt.turns.events import KINDS, OPS
 from tests.unit.turns.stage import NOW, VALUES, Stage, message, tool_call, turn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from keelbolt.kernel import Record
-from keelbolt.webhooks.cursor import FIRST_SECONDS, LONGEST_SECONDS, DeliveryCursor
+from keelbolt.webhooks.receivers import FIRST_SECONDS, LONGEST_SECONDS, DeliveryCursor
 
 
 def test_the_delay_doubles_from_a_second_to_a_quarter_of_an_hour() -> None:

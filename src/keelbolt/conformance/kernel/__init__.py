@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from keelbolt.conformance.expect import LawBroken
 from keelbolt.conformance.kernel.subject import SUITE, ByUrl, KernelPlace, KernelSubject
-from keelbolt.conformance.report import ConformanceReport, Finding
+from keelbolt.conformance.suite import ConformanceReport, Finding
 
 __all__ = [
     "SUITE",

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from keelbolt.conformance.child import CHILD_SECONDS, go, say
-from keelbolt.conformance.kernel.expect import woken
+from keelbolt.conformance.kernel.subject import woken
 from keelbolt.errors import CommitRefused, SchemaMismatch
 from keelbolt.kernel.contract import Kernel
 from keelbolt.kernel.hints import LogTopic, QueueTopic

@@ -1,19 +1,58 @@
-"""The engine that the kernel's suite checks."""
+"""The engine that the kernel's suite checks, the collections that laws declare, and expectations."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Protocol, Self
 
-from keelbolt.conformance.kernel.samples import FAMILIES
-from keelbolt.conformance.subject import ConformancePlace, ConformanceSubject
-from keelbolt.conformance.suite import Suite
-from keelbolt.errors import InvalidValue
+from keelbolt.conformance.expect import equal, raises
+from keelbolt.conformance.suite import ConformancePlace, ConformanceSubject, Suite
+from keelbolt.errors import CommitRefused, InvalidValue, Reason
+from keelbolt.kernel.commits import Operation
 from keelbolt.kernel.contract import Durability, Kernel
-from keelbolt.kernel.records import Collection
+from keelbolt.kernel.hints import Watch
+from keelbolt.kernel.records import Collection, Index
+
+PLAIN = Collection("plain")
+
+THINGS = Collection(
+    "things",
+    fields={"state": str, "owner": str, "rank": int},
+    indexes=(
+        Index("by_key"),
+        Index("by_state", ("state",)),
+        Index("by_rank", (), "rank"),
+        Index("by_state_owner_rank", ("state", "owner"), "rank"),
+    ),
+)
+
+TYPED = Collection(
+    "typed",
+    fields={"text": str, "whole": int, "real": float, "flag": bool},
+    indexes=(
+        Index("by_text", (), "text"),
+        Index("by_whole", (), "whole"),
+        Index("by_real", (), "real"),
+        Index("by_flag", ("flag",), "text"),
+    ),
+)
+
+COUNTED = Collection(
+    "counted",
+    fields={"state": str, "owner": str, "rank": int},
+    indexes=(Index("by_state_rank", ("state",), "rank"), Index("by_owner", ("owner",))),
+    counters=((), ("state",), ("state", "owner")),
+)
+
+PASSING = Collection(
+    "passing", fields={"rank": int}, indexes=(Index("by_key"), Index("by_rank", (), "rank")), expiring=True
+)
+
+FAMILIES: tuple[Collection, ...] = (PLAIN, THINGS, TYPED, COUNTED, PASSING)
 
 
 class MakeKernel(Protocol):
@@ -108,3 +147,32 @@ def _call(factory: Callable[..., object], declare: Sequence[Collection]) -> obje
 
 SUITE: Suite[KernelPlace, Kernel] = Suite("Laws of the kernel", KernelSubject, "keelbolt.conformance.kernel.laws")
 law, place_law = SUITE.law, SUITE.place_law
+
+
+# --------------------------------------------------------------------------------------------------------------- expect
+
+
+ANY = object()
+
+
+async def refuses(
+    kernel: Kernel, partition: str, *operations: Operation, reason: Reason, found: object = ANY, check: int = -1
+) -> CommitRefused:
+    """The commit is refused for this reason; the refusal has the operation at ``check`` and the stored value."""
+    with raises(CommitRefused) as caught:
+        await kernel.commit(partition, *operations)
+    refusal = caught()
+    equal(refusal.reason, reason, "the reason of the refusal")
+    equal(refusal.check, operations[check], "the check that the refusal names")
+    if found is not ANY:
+        equal(refusal.found, found, "the stored value in the refusal")
+    return refusal
+
+
+async def woken(watch: Watch, seen: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+    """Whether the watch wakes in time and ``seen`` returns True. A watch may also wake without a cause."""
+    deadline = time.monotonic() + seconds
+    while await watch.wait(max(0.0, deadline - time.monotonic())):
+        if await seen():
+            return True
+    return False

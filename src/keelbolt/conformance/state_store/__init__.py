@@ -13,7 +13,6 @@ law.
 from __future__ import annotations
 
 from keelbolt.conformance.expect import LawBroken
-from keelbolt.conformance.report import ConformanceReport, Finding
 from keelbolt.conformance.state_store.checklist import checklist
 from keelbolt.conformance.state_store.subject import (
     CAPABILITIES,
@@ -22,6 +21,7 @@ from keelbolt.conformance.state_store.subject import (
     StateStoreSubject,
     capabilities_of,
 )
+from keelbolt.conformance.suite import ConformanceReport, Finding
 
 __all__ = [
     "CAPABILITIES",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from keelbolt.conformance.report import ConformanceReport
+from keelbolt.conformance.suite import ConformanceReport
 
 # Each item with the laws that check it; an item without laws needs a manual check.
 ITEMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {

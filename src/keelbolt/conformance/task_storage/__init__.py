@@ -13,7 +13,7 @@ law.
 from __future__ import annotations
 
 from keelbolt.conformance.expect import LawBroken
-from keelbolt.conformance.report import ConformanceReport, Finding
+from keelbolt.conformance.suite import ConformanceReport, Finding
 from keelbolt.conformance.task_storage.subject import SUITE, TaskStoragePlace, TaskStorageSubject
 
 __all__ = [

@@ -13,7 +13,7 @@ apply to adapters that have them. The command is `keelbolt conformance turn-call
 from __future__ import annotations
 
 from keelbolt.conformance.expect import LawBroken
-from keelbolt.conformance.report import ConformanceReport, Finding
+from keelbolt.conformance.suite import ConformanceReport, Finding
 from keelbolt.conformance.turn_callbacks.subject import (
     SUITE,
     TurnCallbacksCase,

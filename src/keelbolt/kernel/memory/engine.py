@@ -16,13 +16,12 @@ from keelbolt.kernel.blobs import STAGED_SECONDS, Blob
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import LEASE_SECONDS, Durability, Problem, Stats, Swept, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.hints import QueueTopic
 from keelbolt.kernel.judge import MICROSECONDS, judge
 from keelbolt.kernel.ledger import Key, RecordState, claimed, oldest_ready, work_counts, work_item
 from keelbolt.kernel.logs import Entry, LogPage, LogState
-from keelbolt.kernel.memory.content import Content, Upload
-from keelbolt.kernel.memory.queues import MemoryQueues
+from keelbolt.kernel.memory.content import Content, MemoryQueues, Upload
 from keelbolt.kernel.memory.transfer import MemoryTransfer
 from keelbolt.kernel.records import Collection, Record
 from keelbolt.kernel.transfer.ports import Transfer
@@ -327,22 +326,26 @@ class MemoryKernel(BaseKernel):
         return number
 
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
-        assert number == len(self._uploads[upload].chunks)
-        self._uploads[upload].chunks.append((data, digest))
+        if (found := self._uploads.get(upload)) is not None:  # otherwise a sweep has removed it
+            assert number == len(found.chunks)
+            found.chunks.append((data, digest))
 
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
         expires_at = self.clock.steady() + int(keep_seconds * MICROSECONDS)
         self._content.obey()
+        if upload not in self._uploads:
+            return False
         known = self._blobs.get((partition, blob.digest))
         self._names.add(partition)
         if known is not None:
             del self._uploads[upload]
             self._uploads[known].expires_at = max(self._uploads[known].expires_at, expires_at)
-            return
+            return True
         self._uploads[upload].blob = blob
         self._uploads[upload].expires_at = expires_at
         self._blobs[partition, blob.digest] = upload
         self._ledger.blobs[partition, blob.digest] = True
+        return True
 
     async def _stage_undo(self, partition: str, upload: int) -> None:
         self._uploads.pop(upload, None)

@@ -5,9 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 
-from keelbolt.kernel.declared import dump_fields
+from keelbolt.kernel.declarations import dump_fields
 from keelbolt.kernel.memory.content import Content
-from keelbolt.kernel.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, RowPage, Source, Transfer
+from keelbolt.kernel.transfer.ports import (
+    PAGE_BYTES,
+    PAGE_ROWS,
+    Cursor,
+    MarkState,
+    RowPage,
+    Source,
+    Transfer,
+    WriteBlock,
+    changed_mark,
+)
 from keelbolt.kernel.transfer.rows import (
     TABLES,
     BlobRow,
@@ -22,7 +32,6 @@ from keelbolt.kernel.transfer.rows import (
     Table,
     item_row,
 )
-from keelbolt.kernel.write_blocks import MarkState, WriteBlock, changed_mark
 
 
 class MemorySource(Source):

@@ -10,19 +10,16 @@ from typing import Any
 from keelbolt.errors import CannotOpen, StorageError, StorageUnavailable, StorageUnreachable
 from keelbolt.kernel.base_kernel import BaseKernel
 from keelbolt.kernel.blobs import STAGED_SECONDS, Blob
-from keelbolt.kernel.catalog import SLOTS, Catalog
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import Durability, Problem, Stats, Swept, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection, load_fields
+from keelbolt.kernel.declarations import SLOTS, Catalog, CheckedCollection, load_fields
 from keelbolt.kernel.hints import QueueTopic
 from keelbolt.kernel.judge import MICROSECONDS
 from keelbolt.kernel.ledger import oldest_ready, work_counts, work_item, work_state
 from keelbolt.kernel.logs import LogPage, LogState
-from keelbolt.kernel.partition_turns import PartitionTurns
 from keelbolt.kernel.postgres import queues
-from keelbolt.kernel.postgres.catalog import declare, load_catalog
-from keelbolt.kernel.postgres.committer import BATCH_COMMITS, Committer
+from keelbolt.kernel.postgres.committer import BATCH_COMMITS, Committer, catalog_lock, worker_lock
 from keelbolt.kernel.postgres.connection import (
     ERRORS,
     LATE_SECONDS,
@@ -39,18 +36,14 @@ from keelbolt.kernel.postgres.connection import (
     statements,
     writer_settings,
 )
-from keelbolt.kernel.postgres.entries import fit, prefix_of
 from keelbolt.kernel.postgres.hints import PostgresHints
-from keelbolt.kernel.postgres.locks import catalog_lock, worker_lock
-from keelbolt.kernel.postgres.pages import Pages
-from keelbolt.kernel.postgres.readers import PostgresReaders
-from keelbolt.kernel.postgres.rows import work_row
-from keelbolt.kernel.postgres.schema import prepare_schema
-from keelbolt.kernel.postgres.server_check import prove
+from keelbolt.kernel.postgres.readers import Pages, PostgresReaders
+from keelbolt.kernel.postgres.rows import fit, prefix_of, work_row
+from keelbolt.kernel.postgres.schema import declare, load_catalog, prepare_schema, prove
 from keelbolt.kernel.postgres.transfer import SchemaTransfer
 from keelbolt.kernel.records import Collection, Expire, Record
 from keelbolt.kernel.transfer.ports import Transfer
-from keelbolt.kernel.work import Claim, WorkItem, WorkState
+from keelbolt.kernel.work import Claim, PartitionTurns, WorkItem, WorkState
 
 ENDLESS = 1 << 62
 _STATES = {"waiting": ["ready", "later"], "held": ["held"], "dead": ["dead"]}
@@ -406,10 +399,11 @@ class PostgresKernel(BaseKernel):
         return [work_item((partition, queue, row[1]), work_row(row[2:]), now=row[0]) for row in rows]
 
     async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
-        items = await self._readers.rows("count_items", queues)
-        holders = await self._readers.rows("count_held", queues)
-        workers = await self._readers.rows("list_workers")
-        ((now,),) = await self._readers.rows("now")
+        async with self._readers.looking() as look:  # one snapshot: holders and workers belong together
+            items = await look("count_items", queues)
+            holders = await look("count_held", queues)
+            workers = await look("list_workers")
+            ((now,),) = await look("now")
         return WorkCounts(
             work_counts(row[:3] for row in items),
             {name: count for name, count in holders},  # noqa: C416 - rows are not pairs
@@ -426,23 +420,29 @@ class PostgresKernel(BaseKernel):
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
         await self._readers.rows("insert_chunk", upload, number, digest, data)
 
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
         keep = int(keep_seconds * MICROSECONDS)
+
+        async def attempt() -> bool:  # safe to run twice
+            async with self._readers.writing() as connection:
+                known = await connection.fetchval(self._sql["prolong_blob"], partition, blob.digest, keep)
+                if known is None:
+                    name = (upload, blob.digest, blob.size, keep, blob.chunks)
+                    if await connection.fetchval(self._sql["name_blob"], *name) is None:
+                        await connection.execute(self._sql["delete_blob"], [upload])
+                        return False
+                    await connection.execute(self._sql["insert_partitions"], [partition])
+                elif known != upload:
+                    await connection.execute(self._sql["delete_blob"], [upload])
+                await queues.obey(connection, self._sql)
+            return True
+
         while True:
             try:
-                async with self._readers.writing() as connection:
-                    known = await connection.fetchval(self._sql["prolong_blob"], partition, blob.digest, keep)
-                    if known is not None:
-                        await connection.execute(self._sql["delete_blob"], [upload])
-                    else:
-                        await connection.execute(self._sql["name_blob"], upload, blob.digest, blob.size, keep)
-                        await connection.execute(self._sql["insert_partitions"], [partition])
-                    await queues.obey(connection, self._sql)
+                return await self._readers.patiently(attempt)
             except StorageError as error:
-                if isinstance(error.__cause__, UniqueViolationError):
-                    continue  # another process has just stored the same bytes
-                raise
-            return
+                if not isinstance(error.__cause__, UniqueViolationError):
+                    raise  # otherwise another process has just stored the same bytes
 
     async def _stage_undo(self, partition: str, upload: int) -> None:
         await self._readers.rows("delete_blob", [upload])

@@ -358,7 +358,9 @@ INSERT INTO {schema}.blob (partition, size, expires_at)
 VALUES ($1, 0, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $2) RETURNING id
 
 -- insert_chunk
-INSERT INTO {schema}.blob_chunk (blob, number, sha256, data) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
+-- The lock waits for a sweep that removes the upload.
+INSERT INTO {schema}.blob_chunk (blob, number, sha256, data)
+SELECT id, $2, $3, $4 FROM {schema}.blob WHERE id = $1 FOR KEY SHARE ON CONFLICT DO NOTHING
 
 -- prolong_blob
 -- A held blob has no expiry; its NULL stays. Returns no row if the blob does not exist.
@@ -368,7 +370,8 @@ WHERE partition = $1 AND digest = $2 RETURNING id
 
 -- name_blob
 UPDATE {schema}.blob
-SET digest = $2, size = $3, expires_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $4 WHERE id = $1
+SET digest = $2, size = $3, expires_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $4
+WHERE id = $1 AND $5 = (SELECT count(*) FROM {schema}.blob_chunk WHERE blob = $1) RETURNING id
 
 -- find_blob
 SELECT id, size FROM {schema}.blob WHERE partition = $1 AND digest = $2

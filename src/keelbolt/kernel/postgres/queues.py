@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keelbolt.kernel.judge import MICROSECONDS, RENEWED
-from keelbolt.kernel.partition_turns import PartitionTurns
 from keelbolt.kernel.postgres.connection import Connection, short
 from keelbolt.kernel.scope import Scope
-from keelbolt.kernel.work import Claim
-from keelbolt.kernel.write_blocks import WriteBlock
+from keelbolt.kernel.transfer.ports import WriteBlock
+from keelbolt.kernel.work import Claim, PartitionTurns
 
 PROMOTED = 1000  # delayed items that one claim makes ready, at most
 BATCHES_KEPT_SECONDS = 600.0

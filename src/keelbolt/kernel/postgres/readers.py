@@ -1,15 +1,20 @@
-"""The connection pool for reads and short transactions. Calls wait while the server is unreachable."""
+"""The connection pool for reads and short transactions. Calls wait while the server is unreachable.
+
+Requests for pages of logs that arrive while a query is running are combined into the next query: a thousand streams
+that follow their logs share a few queries.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from keelbolt.errors import StorageBusy, StorageClosed, StorageUnreachable
-from keelbolt.kernel.meter import Meter
+from keelbolt.kernel.logs import Entry, LogPage
 from keelbolt.kernel.postgres.connection import (
     BY_KEYS,
     ERRORS,
@@ -20,8 +25,10 @@ from keelbolt.kernel.postgres.connection import (
     Connection,
     create_pool,
     set_local,
+    short,
     translate,
 )
+from keelbolt.observability.metrics import Meter
 
 T = TypeVar("T")
 
@@ -120,3 +127,70 @@ class PostgresReaders:
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
+
+
+# ---------------------------------------------------------------------------------------------------------------- pages
+
+
+PAGES = 64  # per query
+
+Fetch = Callable[..., Awaitable[Sequence[Any]]]
+
+
+@dataclass(slots=True)
+class _Wish:
+    place: tuple[str, str, str, int, int, int, int]
+    backward: bool
+    future: asyncio.Future[LogPage]
+
+
+class Pages:
+    def __init__(self, rows: Fetch) -> None:
+        self._rows = rows
+        self._wishes: list[_Wish] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def read(
+        self,
+        partition: str,
+        log: str,
+        stream: str,
+        after: int,
+        before: int,
+        *,
+        limit: int,
+        max_bytes: int,
+        backward: bool,
+    ) -> LogPage:
+        place = (partition, log, short(stream), after, before, limit, max_bytes)
+        wish = _Wish(place, backward, asyncio.get_running_loop().create_future())
+        self._wishes.append(wish)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="keelbolt-pages")
+        return await wish.future
+
+    async def _run(self) -> None:
+        while self._wishes:
+            backward = self._wishes[0].backward
+            some = [wish for wish in self._wishes if wish.backward == backward][:PAGES]
+            self._wishes = [wish for wish in self._wishes if wish not in some]
+            try:
+                await self._answer(some, backward=backward)
+            except Exception as error:  # noqa: BLE001 - passed to every reader
+                for wish in some:
+                    if not wish.future.done():
+                        wish.future.set_exception(error)
+        self._task = None
+
+    async def _answer(self, wishes: Sequence[_Wish], *, backward: bool) -> None:
+        columns = zip(*(wish.place for wish in wishes), strict=True)
+        pages: dict[int, tuple[int, int, list[Entry]]] = {}
+        rows = await self._rows("read_down" if backward else "read_up", *columns)
+        for place, head, floor, seq, kind, data, at in rows:
+            page = pages.setdefault(place, (head, floor, []))
+            if seq is not None:
+                page[2].append(Entry(seq, kind, data, at))
+        for place, wish in enumerate(wishes, 1):
+            head, floor, entries = pages.get(place, (0, 0, []))
+            if not wish.future.done():
+                wish.future.set_result(LogPage(tuple(entries), head, floor))

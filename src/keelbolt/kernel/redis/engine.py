@@ -10,22 +10,20 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from keelbolt.errors import InvalidValue, SchemaMismatch, StorageCorrupt, StorageError, StorageUnavailable
+from keelbolt.errors import InvalidValue, SchemaMismatch, StorageCorrupt, StorageError
 from keelbolt.kernel.base_kernel import BaseKernel
-from keelbolt.kernel.blobs import CHUNK_BYTES, Blob
+from keelbolt.kernel.blobs import Blob
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt, relieves
 from keelbolt.kernel.contract import Durability, Problem, Stats, Swept, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.hints import Topic
 from keelbolt.kernel.ledger import WorkRow, work_item, work_state
 from keelbolt.kernel.logs import Entry, LogPage, LogState
 from keelbolt.kernel.records import Collection, Record
 from keelbolt.kernel.redis import inspect
-from keelbolt.kernel.redis.address import RedisAddress
-from keelbolt.kernel.redis.catalog import RedisCatalog
+from keelbolt.kernel.redis.connection import RedisAddress
 from keelbolt.kernel.redis.hints import RedisHints
-from keelbolt.kernel.redis.journal import RedisJournal
 from keelbolt.kernel.redis.layout import Layout, partition_entry
 from keelbolt.kernel.redis.operations import (
     RECORD_WRITES,
@@ -39,6 +37,7 @@ from keelbolt.kernel.redis.operations import (
     words_of,
 )
 from keelbolt.kernel.redis.queues import RedisQueues
+from keelbolt.kernel.redis.registry import RedisCatalog, RedisJournal
 from keelbolt.kernel.redis.servers import RedisServers
 from keelbolt.kernel.redis.transfer import StoreTransfer
 from keelbolt.kernel.transfer.ports import Transfer
@@ -330,8 +329,8 @@ class RedisKernel(BaseKernel):
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
         await self._uploads.chunk(partition, upload, number, data, digest)
 
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
-        await self._uploads.done(partition, upload, blob, keep_seconds)
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
+        return await self._uploads.done(partition, upload, blob, keep_seconds)
 
     async def _stage_undo(self, partition: str, upload: int) -> None:
         await self._uploads.undo(partition, upload)
@@ -395,14 +394,9 @@ class Uploads:
     async def chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
         await self._store.command(partition, b"SET", b"u/%b/%d" % (_name(upload), number), digest + data, writes=True)
 
-    async def done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
-        chunks = -(-blob.size // CHUNK_BYTES)
-        words = (_name(upload), blob.digest.encode(), b"%d" % blob.size, b"%d" % chunks, micros(keep_seconds))
-        if not await self._store.write("blob_name", partition, *words):
-            raise StorageUnavailable(
-                "parts of this blob were lost, because the server failed over or the upload took more than an hour; "
-                "nothing was written. Store it again"
-            )
+    async def done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
+        words = (_name(upload), blob.digest.encode(), b"%d" % blob.size, b"%d" % blob.chunks, micros(keep_seconds))
+        return bool(await self._store.write("blob_name", partition, *words))
 
     async def undo(self, partition: str, upload: int) -> None:
         await self._store.write("blob_undo", partition, _name(upload))

@@ -1,20 +1,24 @@
-"""Reads a whole store in key order. Each row is consistent, and every checksum is verified."""
+"""Reads a whole store in key order. Each row is consistent, and every checksum is verified.
+
+SCAN returns keys in no order, and some of them twice during a rehash. So their names are collected once in a temporary
+SQLite database, which sorts them and removes duplicates. It spills to disk when there are many, so the memory of a copy
+is bounded for any store size.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from keelbolt.errors import StorageCorrupt
 from keelbolt.kernel.blobs import CHUNK_BYTES
-from keelbolt.kernel.declared import dump_fields
-from keelbolt.kernel.redis import tokens
-from keelbolt.kernel.redis.journal import RedisJournal
-from keelbolt.kernel.redis.names import Kind, Name, Names
-from keelbolt.kernel.redis.operations import checksum, entry_checksum, unpacked
+from keelbolt.kernel.declarations import dump_fields
+from keelbolt.kernel.redis.operations import checksum, entry_checksum, unpack_fields, unpacked
+from keelbolt.kernel.redis.registry import RedisJournal
 from keelbolt.kernel.redis.servers import PARTITIONS, RedisServers
 from keelbolt.kernel.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, RowPage, Source
 from keelbolt.kernel.transfer.rows import (
@@ -301,7 +305,7 @@ def _record(name: Name, row: Sequence[Any], now: int) -> RecordRow:
     version, fields, body, crc, expires_at = row
     if checksum(body) != crc:
         raise StorageCorrupt.of(f"a record of {name[1]!r}")
-    return RecordRow(*name, int(version), dump_fields(tokens.unpack(fields)), _left(expires_at, now), body)
+    return RecordRow(*name, int(version), dump_fields(unpack_fields(fields)), _left(expires_at, now), body)
 
 
 def _stream(name: Name, row: Sequence[Any], _now: int) -> StreamRow:
@@ -349,3 +353,70 @@ def _chunk(partition: str, digest: str, number: int, data: bytes | None) -> Chun
         raise StorageCorrupt.of("a blob")
     assert len(data) <= CHUNK_BYTES + _DIGEST_BYTES
     return ChunkRow(partition, digest, number, data[_DIGEST_BYTES:])
+
+
+# ---------------------------------------------------------------------------------------------------------------- names
+
+
+Kind = Literal["record", "stream", "work", "blob"]
+Name = tuple[str, str, str]  # partition, family, name
+
+GATHERED = 2000
+LISTED = 2000
+CACHE_KIB = 65536
+
+_KINDS: dict[bytes, Kind] = {b"r": "record", b"s": "stream", b"w": "work", b"b": "blob"}
+
+
+class Names:
+    """Contains all names that existed throughout the collection, and some that existed for a part of it."""
+
+    def __init__(self) -> None:
+        self._file = sqlite3.connect("", isolation_level=None)
+        self._file.execute("PRAGMA journal_mode = OFF")
+        self._file.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        self._file.execute(
+            "CREATE TABLE name (kind TEXT, partition TEXT, family TEXT, name TEXT, "
+            "PRIMARY KEY (kind, partition, family, name)) WITHOUT ROWID"
+        )
+
+    def close(self) -> None:
+        self._file.close()
+
+    async def gather(self, store: RedisServers) -> None:
+        page: list[tuple[str, str, str, str]] = []
+        async for key in store.keys(store.layout.pattern):
+            place = store.layout.parse(key)
+            kind = _KINDS.get(place[1].partition(b"/")[0]) if place is not None else None
+            if place is None or kind is None:
+                continue
+            rest = place[1].partition(b"/")[2].decode()
+            family, _, name = ("", "", rest) if kind == "blob" else rest.partition("/")
+            page.append((kind, place[0], family, name))
+            if len(page) >= GATHERED:
+                self._add(page)
+                page = []
+        self._add(page)
+
+    def _add(self, page: list[tuple[str, str, str, str]]) -> None:
+        self._file.executemany("INSERT OR IGNORE INTO name VALUES (?, ?, ?, ?)", page)
+
+    def count(self, kind: Kind) -> int:
+        return int(self._file.execute("SELECT count(*) FROM name WHERE kind = ?", (kind,)).fetchone()[0])
+
+    def partitions(self) -> Iterator[str]:
+        for row in self._file.execute("SELECT DISTINCT partition FROM name"):
+            yield row[0]
+
+    async def pages(self, kind: Kind, after: Name = ("", "", "")) -> AsyncIterator[list[Name]]:
+        """Return all names after this one, in pages."""
+        while True:
+            page: list[Name] = self._file.execute(
+                "SELECT partition, family, name FROM name WHERE kind = ? AND (partition, family, name) > (?, ?, ?) "
+                "ORDER BY partition, family, name LIMIT ?",
+                (kind, *after, LISTED),
+            ).fetchall()
+            if not page:
+                return
+            yield page
+            after = page[-1]

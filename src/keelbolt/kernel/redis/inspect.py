@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 
 from keelbolt.kernel.contract import Problem, Stats, WorkCounts
 from keelbolt.kernel.ledger import work_counts
-from keelbolt.kernel.redis import tokens
-from keelbolt.kernel.redis.catalog import RedisCatalog, RedisCatalogEntry
 from keelbolt.kernel.redis.layout import partition_entry
-from keelbolt.kernel.redis.operations import checksum, entry_checksum, unpacked
+from keelbolt.kernel.redis.operations import checksum, entry_checksum, unpack_fields, unpacked
+from keelbolt.kernel.redis.registry import RedisCatalog, RedisCatalogEntry
 from keelbolt.kernel.redis.servers import RedisServers
 
 PAGE_ENTRIES = 500
@@ -202,7 +201,7 @@ async def _record_once(
     if known is None or indexed != b"%d" % known.version:
         return version, []  # not yet indexed by the current declaration
     skip = len(partition_entry(partition))
-    entries = known.shape.entries(partition, key, tokens.unpack(fields))
+    entries = known.shape.entries(partition, key, unpack_fields(fields))
     scores = await asyncio.gather(
         *(
             store.command(partition, b"ZSCORE", _index(collection, known.version, number), entry[skip:])

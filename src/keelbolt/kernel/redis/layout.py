@@ -12,11 +12,11 @@ The Lua files document each kind of key.
 from __future__ import annotations
 
 import re
+from binascii import crc_hqx
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from keelbolt.kernel.keys import encode_text
-from keelbolt.kernel.redis.slots import tags
 
 _ESCAPES = {"%": "%25", "{": "%7B", "}": "%7D"}
 _TABLE = str.maketrans(_ESCAPES)
@@ -79,3 +79,25 @@ def _base(namespace: str, partition: str) -> bytes:
 def partition_entry(partition: str) -> bytes:
     """Return the prefix of all index entries and counter groups of a partition; the prefix is not stored."""
     return encode_text(partition)
+
+
+# ---------------------------------------------------------------------------------------------------------------- slots
+
+
+SLOTS = 16384
+
+
+@cache
+def tags() -> tuple[bytes, ...]:
+    """Return one tag per slot. No partition has such a tag: in a partition's tag, two hex digits follow each %."""
+    found: list[bytes | None] = [None] * SLOTS
+    missing = SLOTS
+    number = 0
+    while missing:
+        tag = b"%%.%d" % number
+        slot = crc_hqx(tag, 0) % SLOTS
+        if found[slot] is None:
+            found[slot] = tag
+            missing -= 1
+        number += 1
+    return tuple(tag for tag in found if tag is not None)

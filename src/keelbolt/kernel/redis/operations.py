@@ -1,9 +1,11 @@
-"""Encodes operations as the words of a commit call, and decodes its reply into outcomes."""
+"""Encodes operations as the words of a commit call, and fields as tokens, and decodes replies into outcomes."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -12,13 +14,15 @@ from keelbolt.kernel.blobs import Attach, Detach
 from keelbolt.kernel.commits import Operation, Outcome
 from keelbolt.kernel.hints import LogTopic, QueueTopic, Topic
 from keelbolt.kernel.judge import MICROSECONDS
-from keelbolt.kernel.keys import LONG_BYTES, encode
+from keelbolt.kernel.keys import LONG_BYTES, encode, encode_one, encode_text
 from keelbolt.kernel.logs import Append, Drop, Head, Start, Trim
 from keelbolt.kernel.records import (
+    NO_FIELDS,
     Absent,
     Delete,
     FieldIn,
     FieldNotIn,
+    Fields,
     Insert,
     Patch,
     Present,
@@ -26,10 +30,10 @@ from keelbolt.kernel.records import (
     Record,
     Replace,
     Restore,
+    Scalar,
     Take,
     Version,
 )
-from keelbolt.kernel.redis import tokens
 from keelbolt.kernel.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 Words = list[bytes]
@@ -64,7 +68,7 @@ def _content(operation: Insert | Restore | Put | Replace) -> Words:
         operation.collection.encode(),
         key,
         key_hash(key),
-        tokens.pack(operation.fields),
+        pack_fields(operation.fields),
         operation.body,
         checksum(operation.body),
         b"" if seconds is None else micros(seconds),
@@ -85,7 +89,7 @@ def _values(code: bytes, operation: FieldIn | FieldNotIn) -> Words:
 
 
 def _patch(operation: Patch) -> Words:
-    fields = tokens.pieces(operation.fields)
+    fields = field_pieces(operation.fields)
     return [b"patch", *_record(operation), _version(operation), b"%d" % (len(fields) // 2), *fields]
 
 
@@ -183,7 +187,7 @@ def outcomes_of(operations: tuple[Operation, ...], answer: Sequence[Any]) -> tup
         reason = answer[2].decode()
         found = answer[3]
         if reason == "field":
-            found = tokens.value(found)
+            found = value_of(found)
         elif reason == "blob":
             found = None
         raise CommitRefused(reason, operation, found=found)
@@ -210,7 +214,7 @@ def record_of(collection: str, key: str, row: Sequence[Any]) -> Record:
     version, fields, body, crc = row
     if checksum(body) != crc:
         raise StorageCorrupt.of(f"a record of {collection!r}")
-    return Record(collection, key, int(version), body, tokens.unpack(fields))
+    return Record(collection, key, int(version), body, unpack_fields(fields))
 
 
 def topics_of(partition: str, operations: Iterable[Operation]) -> list[Topic]:
@@ -231,4 +235,78 @@ def came_back(operations: Iterable[Operation], answer: Sequence[Any]) -> list[To
         QueueTopic(operation.queue)
         for operation, found in zip(operations, answer[1:], strict=True)
         if isinstance(operation, Complete) and found == 1
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------------- tokens
+
+
+_SIGN = 1 << 63
+_MASK = (1 << 64) - 1
+
+
+def token_of(value: Scalar) -> bytes:
+    """Encode a value. A long string, which the encoding hashes, also carries its text, and -0.0 its sign."""
+    if isinstance(value, str):
+        encoded = encode_text(value)
+        if len(encoded) <= LONG_BYTES:  # the usual case: the text is not longer than its encoding
+            return encoded
+        raw = value.encode("utf-8", "surrogatepass")
+        return b"L%04d%b%b" % (len(encoded), encoded, raw) if len(raw) > LONG_BYTES else encoded
+    if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0:
+        return b"Z" + encode_one(value)
+    return encode_one(value)
+
+
+def value_of(token: bytes) -> Scalar:
+    match token[:1]:
+        case b" ":
+            return token[1:-1].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass")
+        case b"L":
+            return token[5 + int(token[1:5]) :].decode("utf-8", "surrogatepass")
+        case b"\x10":
+            return int.from_bytes(token[1:9]) - _SIGN
+        case b"\x11":
+            bits = int.from_bytes(token[1:9])
+            real: float = struct.unpack(">d", (bits ^ _SIGN if bits & _SIGN else bits ^ _MASK).to_bytes(8))[0]
+            return real
+        case b"Z":
+            return -0.0
+        case b"\x02":
+            return False
+        case b"\x03":
+            return True
+        case _:
+            return None
+
+
+def pack_fields(fields: Fields) -> bytes:
+    """Encode fields as name=length:token in their own order, which a copy preserves."""
+    if not fields:
+        return b""
+    parts = []
+    for name, given in fields.items():
+        packed = token_of(given)
+        parts.append(b"%b=%d:%b" % (name.encode(), len(packed), packed))
+    return b"".join(parts)
+
+
+def unpack_fields(text: bytes) -> Fields:
+    if not text:
+        return NO_FIELDS
+    fields: dict[str, Scalar] = {}
+    at = 0
+    while at < len(text):
+        equals = text.index(b"=", at)
+        colon = text.index(b":", equals)
+        end = colon + 1 + int(text[equals + 1 : colon])
+        fields[text[at:equals].decode()] = value_of(text[colon + 1 : end])
+        at = end
+    return fields
+
+
+def field_pieces(values: Mapping[str, Scalar]) -> list[bytes]:
+    """Return names and tokens alternately; an empty token removes a field."""
+    return [
+        part for name, given in values.items() for part in (name.encode(), b"" if given is None else token_of(given))
     ]

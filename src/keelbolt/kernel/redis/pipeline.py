@@ -17,9 +17,9 @@ from typing import Any
 from keelbolt.errors import CommitInDoubt, KeelboltError, StorageClosed, StorageUnavailable
 from keelbolt.kernel.hints import Topic
 from keelbolt.kernel.ids import new_id
-from keelbolt.kernel.meter import Meter
 from keelbolt.kernel.redis.connection import Reply, Wire
-from keelbolt.kernel.redis.failures import (
+from keelbolt.kernel.redis.hints import RedisPublisher
+from keelbolt.kernel.redis.replies import (
     Disconnected,
     failure_of,
     is_moved,
@@ -28,7 +28,7 @@ from keelbolt.kernel.redis.failures import (
     passes,
     text_of,
 )
-from keelbolt.kernel.redis.hints import RedisPublisher
+from keelbolt.observability.metrics import Meter
 
 logger = logging.getLogger("keelbolt.kernel")
 

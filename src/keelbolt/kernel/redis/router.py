@@ -12,13 +12,12 @@ from contextlib import suppress
 from redis.crc import key_slot
 
 from keelbolt.errors import KeelboltError, StorageUnavailable
-from keelbolt.kernel.meter import Meter
-from keelbolt.kernel.redis.address import RedisAddress
-from keelbolt.kernel.redis.connection import Wire
-from keelbolt.kernel.redis.failures import Disconnected
+from keelbolt.kernel.redis.connection import RedisAddress, Wire
 from keelbolt.kernel.redis.hints import RedisPublisher
+from keelbolt.kernel.redis.layout import SLOTS
 from keelbolt.kernel.redis.pipeline import DurabilityRequest, PendingCall, RedisPipeline, give_up
-from keelbolt.kernel.redis.slots import SLOTS
+from keelbolt.kernel.redis.replies import Disconnected
+from keelbolt.observability.metrics import Meter
 
 logger = logging.getLogger("keelbolt.kernel")
 

@@ -1,17 +1,23 @@
-"""Checks of a server's version, role and durability, on opening; the role is checked again on each reconnect."""
+"""Checks of a server's version, role and durability, on opening, and the library of server-side functions.
+
+The role is checked again on each reconnect. The library is built from the Lua files and named after a hash of its
+contents: two versions of a program can thus use one server at the same time, each with its own functions.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
 from redis.exceptions import ResponseError
 
 from keelbolt.errors import CannotOpen, StorageReadOnly
 from keelbolt.kernel.contract import Durability
 from keelbolt.kernel.redis.connection import Wire
-from keelbolt.kernel.redis.failures import Disconnected, is_replica, passes, text_of
-from keelbolt.kernel.redis.library import library
+from keelbolt.kernel.redis.replies import Disconnected, is_replica, passes, text_of
 
 OLDEST = (7, 0)
 WAITAOF_SINCE = (7, 2)
@@ -119,3 +125,43 @@ async def load_library(wire: Wire) -> None:
         raise CannotOpen(
             f"the server refused the functions {name}: this user needs the right to call FUNCTION LOAD and FCALL"
         ) from error
+
+
+# -------------------------------------------------------------------------------------------------------------- library
+
+
+_FILES = (
+    "values",
+    "turn",
+    "marks",
+    "registry",
+    "shapes",
+    "records",
+    "logs",
+    "work",
+    "claims",
+    "blobs",
+    "commit",
+    "reads",
+    "upkeep",
+    "export",
+    "load",
+    "library",
+)
+
+
+@cache
+def library() -> tuple[str, bytes]:
+    """Return the library's name and source."""
+    folder = resources.files("keelbolt.kernel.redis").joinpath("lua")
+    # turn.lua uses both tables before their files define them, so they are declared first.
+    parts = (folder.joinpath(f"{name}.lua").read_text() for name in _FILES)
+    source = "\n".join(("local Registry, Marks = {}, {}", *parts))
+    name = f"keelbolt_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
+    return name, f"#!lua name={name}\n{source.replace('%PREFIX%', name)}".encode()
+
+
+@cache
+def function(name: str) -> bytes:
+    """Return the full name of a function."""
+    return f"{library()[0]}_{name}".encode()

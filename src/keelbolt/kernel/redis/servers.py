@@ -15,17 +15,14 @@ from redis.exceptions import ResponseError
 from keelbolt.errors import StorageUnavailable
 from keelbolt.kernel.contract import Durability
 from keelbolt.kernel.hints import LogTopic, Topic
-from keelbolt.kernel.meter import Meter
-from keelbolt.kernel.redis.address import RedisAddress
-from keelbolt.kernel.redis.connection import Reply, Wire
-from keelbolt.kernel.redis.failures import Disconnected, failure_of, text_of
+from keelbolt.kernel.redis.connection import RedisAddress, Reply, Wire
 from keelbolt.kernel.redis.hints import RedisPublisher
-from keelbolt.kernel.redis.layout import Layout
-from keelbolt.kernel.redis.library import function
+from keelbolt.kernel.redis.layout import SLOTS, Layout
 from keelbolt.kernel.redis.pipeline import DurabilityRequest
+from keelbolt.kernel.redis.replies import Disconnected, failure_of, text_of
 from keelbolt.kernel.redis.router import ClusterRouter, Node, Router, SingleRouter
-from keelbolt.kernel.redis.server import check, load_library, look_at
-from keelbolt.kernel.redis.slots import SLOTS
+from keelbolt.kernel.redis.server import check, function, load_library, look_at
+from keelbolt.observability.metrics import Meter
 
 logger = logging.getLogger("keelbolt.kernel")
 

@@ -9,31 +9,23 @@ import logging
 import sqlite3
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from keelbolt.errors import StorageCorrupt, StorageError, StorageFull
 from keelbolt.kernel.base_kernel import BaseKernel
 from keelbolt.kernel.blobs import STAGED_SECONDS, Blob
-from keelbolt.kernel.catalog import Catalog
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import Durability, Problem, Stats, Swept, Wiped, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import Catalog, CheckedCollection
 from keelbolt.kernel.judge import MICROSECONDS
 from keelbolt.kernel.ledger import Key, WorkRow, claimed, work_item
 from keelbolt.kernel.logs import LogPage, LogState
-from keelbolt.kernel.partition_turns import PartitionTurns
 from keelbolt.kernel.records import Collection, Record
 from keelbolt.kernel.sqlite import inspect, queues
-from keelbolt.kernel.sqlite.backup import restore_file
-from keelbolt.kernel.sqlite.catalog import declare, load_catalog
-from keelbolt.kernel.sqlite.checksums import UNREADABLE
 from keelbolt.kernel.sqlite.connection import SQL, Connect, SqliteConnection, connect, empty_log, prepare
 from keelbolt.kernel.sqlite.files import Reserve, WriteLock, check_place
-from keelbolt.kernel.sqlite.hints import Datagrams
-from keelbolt.kernel.sqlite.poll import POLL_SECONDS, Poll
+from keelbolt.kernel.sqlite.hints import POLL_SECONDS, Datagrams, Poll
 from keelbolt.kernel.sqlite.readers import (
     ReadByWriter,
     ReaderThreads,
@@ -43,13 +35,21 @@ from keelbolt.kernel.sqlite.readers import (
     read_records,
     scan,
 )
-from keelbolt.kernel.sqlite.rows import SqliteRows, work_row
-from keelbolt.kernel.sqlite.schema import cannot_open, check_file, engine_offset, known_boot, prepare_file
-from keelbolt.kernel.sqlite.transfer import FileTransfer
+from keelbolt.kernel.sqlite.rows import UNREADABLE, SqliteRows, work_row
+from keelbolt.kernel.sqlite.schema import (
+    cannot_open,
+    check_file,
+    declare,
+    engine_offset,
+    known_boot,
+    load_catalog,
+    prepare_file,
+)
+from keelbolt.kernel.sqlite.transfer import FileTransfer, restore_file
 from keelbolt.kernel.sqlite.worker_locks import Dead, WorkerLocks
 from keelbolt.kernel.sqlite.writer import BATCH_COMMITS, Probe, SqliteWriter, WriteJob
 from keelbolt.kernel.transfer.ports import Transfer
-from keelbolt.kernel.work import Claim, WorkItem, WorkState
+from keelbolt.kernel.work import Claim, PartitionTurns, WorkItem, WorkState
 
 logger = logging.getLogger("keelbolt.kernel")
 
@@ -66,12 +66,6 @@ def _finish_at_exit() -> None:
 
 
 atexit.register(_finish_at_exit)
-
-
-class RowCheck(Protocol):
-    """Checks some rows after a number. Returns the problems and the next start number (None: no more rows)."""
-
-    def __call__(self, connection: SqliteConnection, *, after: int) -> tuple[list[Problem], int | None]: ...
 
 
 def _no_probe(_point: str) -> None:
@@ -246,30 +240,8 @@ class SQLiteKernel(BaseKernel):
         return await self._readers.run(lambda connection: inspect.stats(connection, self._path, now=self._now()))
 
     async def _check(self) -> AsyncIterator[Problem]:
-        for problem in await self._readers.run(lambda connection: list(inspect.pages_and_tables(connection))):
+        async for problem in inspect.check(self._readers, self._known, self._lost_frames):
             yield problem
-        if self._lost_frames:
-            yield Problem("the write-ahead log", f"{self._lost_frames} committed frames at its end could not be read")
-        for look in (inspect.references, inspect.work):
-            for problem in await self._readers.run(look):
-                yield problem
-        for page in (inspect.records, inspect.streams, inspect.blob_chunks):
-            async for problem in self._pages(page):
-                yield problem
-        catalog = await self._readers.run(self._known)
-        for shape, base in catalog.shapes.values():
-            for totals in (inspect.index_totals, inspect.counter_totals):
-                for problem in await self._readers.run(partial(totals, shape=shape, base=base)):
-                    yield problem
-            async for problem in self._pages(partial(inspect.misplaced, shape=shape, base=base)):
-                yield problem
-
-    async def _pages(self, page: RowCheck) -> AsyncIterator[Problem]:
-        after: int | None = 0
-        while after is not None:
-            problems, after = await self._readers.run(partial(page, after=after))
-            for problem in problems:
-                yield problem
 
     async def _sweep(self, limit: int) -> Swept:
         swept: Swept | StorageError = await self._writer.run(
@@ -436,23 +408,28 @@ class SQLiteKernel(BaseKernel):
 
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
         def write(turn: WriteJob) -> None:
-            turn.connection.execute(SQL["insert_chunk"], (upload, number, digest, data))
+            turn.connection.execute(SQL["insert_chunk"], (number, digest, data, upload))
             turn.book.rows += len(data) // 4096 + 2
 
         await self._writer.run(write)
 
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
-        def done(turn: WriteJob) -> None:
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
+        def done(turn: WriteJob) -> bool:
             expires_at = turn.now + int(keep_seconds * MICROSECONDS)
             if turn.connection.execute(SQL["find_blob"], (partition, blob.digest)).fetchone():
                 turn.connection.execute(SQL["prolong_blob"], (expires_at, partition, blob.digest))
                 _forget_blob(turn, upload)
-            else:
-                turn.connection.execute(SQL["name_blob"], (blob.digest, blob.size, expires_at, upload))
+            elif turn.connection.execute(
+                SQL["name_blob"], (blob.digest, blob.size, expires_at, upload, blob.chunks)
+            ).fetchone():
                 turn.book.ledger.blobs[partition, blob.digest] = True
                 turn.connection.execute(SQL["insert_partition"], (partition,))
+            else:
+                _forget_blob(turn, upload)
+                return False
+            return True
 
-        await self._writer.run(done)
+        return bool(await self._writer.run(done))
 
     async def _stage_undo(self, partition: str, upload: int) -> None:
         await self._writer.run(lambda turn: _forget_blob(turn, upload), relief=True)

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 from keelbolt.errors import StorageCorrupt
 from keelbolt.kernel.migrations import queries_of
-from keelbolt.kernel.sqlite.checksums import (
+from keelbolt.kernel.sqlite.connection import SqliteConnection, translate
+from keelbolt.kernel.sqlite.rows import (
     UNREADABLE,
     body_is_sound,
     entry_is_sound,
     head_crc,
     work_is_sound,
 )
-from keelbolt.kernel.sqlite.connection import SqliteConnection, translate
 from keelbolt.kernel.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, RowPage, Source
 from keelbolt.kernel.transfer.rows import (
     TABLES,

@@ -7,17 +7,18 @@ import logging
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from keelbolt.kernel.contract import Problem, Stats, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection, load_fields
+from keelbolt.kernel.declarations import Catalog, CheckedCollection, load_fields
 from keelbolt.kernel.ledger import oldest_ready, work_counts, work_state
-from keelbolt.kernel.sqlite.checksums import body_is_sound, entry_is_sound, head_crc, work_is_sound
 from keelbolt.kernel.sqlite.connection import SQL, SqliteConnection
 from keelbolt.kernel.sqlite.files import WriteLock
-from keelbolt.kernel.sqlite.readers import only
+from keelbolt.kernel.sqlite.readers import SqliteReaders, only
+from keelbolt.kernel.sqlite.rows import body_is_sound, entry_is_sound, head_crc, work_is_sound
 
 logger = logging.getLogger("keelbolt.kernel")
 
@@ -73,6 +74,43 @@ def count_work(connection: SqliteConnection, queues: Sequence[str], *, now: int)
 def _size(path: str) -> int:
     place = Path(path)
     return place.stat().st_size if place.exists() else 0
+
+
+class RowCheck(Protocol):
+    """Checks some rows after a number. Returns the problems and the next start number (None: no more rows)."""
+
+    def __call__(self, connection: SqliteConnection, *, after: int) -> tuple[list[Problem], int | None]: ...
+
+
+async def check(
+    readers: SqliteReaders, load_catalog: Callable[[SqliteConnection], Catalog], lost_frames: int
+) -> AsyncIterator[Problem]:
+    """Check the whole file, in many short reads, and yield each problem."""
+    for problem in await readers.run(lambda connection: list(pages_and_tables(connection))):
+        yield problem
+    if lost_frames:
+        yield Problem("the write-ahead log", f"{lost_frames} committed frames at its end could not be read")
+    for look in (references, work):
+        for problem in await readers.run(look):
+            yield problem
+    for page in (records, streams, blob_chunks):
+        async for problem in _pages(readers, page):
+            yield problem
+    catalog = await readers.run(load_catalog)
+    for shape, base in catalog.shapes.values():
+        for totals in (index_totals, counter_totals):
+            for problem in await readers.run(partial(totals, shape=shape, base=base)):
+                yield problem
+        async for problem in _pages(readers, partial(misplaced, shape=shape, base=base)):
+            yield problem
+
+
+async def _pages(readers: SqliteReaders, page: RowCheck) -> AsyncIterator[Problem]:
+    after: int | None = 0
+    while after is not None:
+        found, after = await readers.run(partial(page, after=after))
+        for problem in found:
+            yield problem
 
 
 def pages_and_tables(connection: SqliteConnection) -> Iterator[Problem]:

@@ -279,13 +279,14 @@ SELECT queue, holder, count(*) FROM work WHERE state = 'held' GROUP BY holder, q
 INSERT INTO blob (partition, digest, size, expires_at) VALUES (?, NULL, 0, ?) RETURNING id
 
 -- insert_chunk
-INSERT INTO blob_chunk (blob, number, sha256, data) VALUES (?, ?, ?, ?)
+INSERT INTO blob_chunk (blob, number, sha256, data) SELECT id, ?, ?, ? FROM blob WHERE id = ?
 
 -- find_blob
 SELECT id, size FROM blob WHERE partition = ? AND digest = ?
 
 -- name_blob
-UPDATE blob SET digest = ?, size = ?, expires_at = ? WHERE id = ?
+UPDATE blob SET digest = ?, size = ?, expires_at = ?
+WHERE id = ? AND ? = (SELECT count(*) FROM blob_chunk WHERE blob = blob.id) RETURNING id
 
 -- get_chunk
 SELECT data, sha256 FROM blob_chunk WHERE blob = ? AND number = ?

@@ -7,21 +7,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from keelbolt.kernel.catalog import IndexChanges
 from keelbolt.kernel.commits import Operation
 from keelbolt.kernel.contract import Swept, Wiped
-from keelbolt.kernel.declared import load_fields
+from keelbolt.kernel.declarations import IndexChanges, load_fields
 from keelbolt.kernel.hints import QueueTopic
 from keelbolt.kernel.judge import MICROSECONDS, RENEWED, judge
 from keelbolt.kernel.ledger import Key, WorkRow
 from keelbolt.kernel.logs import Drop
-from keelbolt.kernel.partition_turns import PartitionTurns
 from keelbolt.kernel.records import Record
 from keelbolt.kernel.sqlite.connection import SQL
 from keelbolt.kernel.sqlite.rows import work_row, work_values
 from keelbolt.kernel.sqlite.worker_locks import Dead
 from keelbolt.kernel.sqlite.writer import WriteJob
-from keelbolt.kernel.work import Remove
+from keelbolt.kernel.work import PartitionTurns, Remove
 
 PROMOTED = 1000  # delayed items made ready in one claim
 

@@ -16,13 +16,13 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from keelbolt.errors import StorageCorrupt
-from keelbolt.kernel.declared import load_fields
+from keelbolt.kernel.declarations import load_fields
 from keelbolt.kernel.logs import Entry, LogPage
-from keelbolt.kernel.meter import Meter
 from keelbolt.kernel.records import Record
-from keelbolt.kernel.sqlite.checksums import UNREADABLE, body_is_sound, entry_is_sound, head_crc
 from keelbolt.kernel.sqlite.connection import SQL, Connect, SqliteConnection, prepare_reader, translate
+from keelbolt.kernel.sqlite.rows import UNREADABLE, body_is_sound, entry_is_sound, head_crc
 from keelbolt.kernel.sqlite.writer import Answer, SqliteWriter, settle
+from keelbolt.observability.metrics import Meter
 
 T = TypeVar("T")
 

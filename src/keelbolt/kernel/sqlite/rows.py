@@ -1,7 +1,7 @@
-"""Keeps a ledger in step with the file: loads the keys that commits touch, saves their changes.
+"""Keeps a ledger in step with the file: loads the keys that commits touch, saves their changes with checksums.
 
 Loaded keys stay known between batches until another process writes (`data_version`). A rollback or a write of another
-process discards them all.
+process discards them all. The checksums detect a flipped byte in a value, which SQLite itself does not.
 """
 
 from __future__ import annotations
@@ -10,20 +10,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
-from keelbolt.errors import StorageCorrupt
+from keelbolt.errors import InvalidRequest, StorageCorrupt
 from keelbolt.kernel.blobs import STAGED_SECONDS
-from keelbolt.kernel.catalog import Catalog, IndexChanges
 from keelbolt.kernel.commits import Operation
 from keelbolt.kernel.contract import LEASE_SECONDS
-from keelbolt.kernel.declared import dump_fields, load_fields
+from keelbolt.kernel.declarations import Catalog, IndexChanges, dump_fields, load_fields
 from keelbolt.kernel.judge import MICROSECONDS
-from keelbolt.kernel.ledger import Key, Ledger, RecordState, StreamState, WorkRow, stored_state, work_state
-from keelbolt.kernel.needed_keys import wanted_by
-from keelbolt.kernel.sqlite.catalog import load_catalog
-from keelbolt.kernel.sqlite.checksums import body_is_sound, entry_crc, head_crc, work_crc, work_is_sound
+from keelbolt.kernel.ledger import Key, Ledger, RecordState, StreamState, WorkRow, stored_state, wanted_by, work_state
 from keelbolt.kernel.sqlite.connection import SQL, SqliteConnection, rows_of_marks
+from keelbolt.kernel.sqlite.schema import load_catalog
 from keelbolt.kernel.sqlite.worker_locks import WorkerLocks
-from keelbolt.kernel.write_blocks import WriteBlock
+from keelbolt.kernel.transfer.ports import WriteBlock
 
 KNOWN_KEYS = 20_000  # records and streams kept between batches
 LOAD_ROWS = 128  # keys per statement
@@ -300,3 +297,37 @@ def work_values(key: Key, row: WorkRow, *, now: int) -> tuple[Any, ...]:
     )
     crc = work_crc(*key, row.state, *values)
     return (*key, stored_state(row.state, row.ready_at, now), *values, crc)
+
+
+# ------------------------------------------------------------------------------------------------------------ checksums
+
+
+def body_is_sound(body: object, crc: int) -> bool:
+    """Return whether the body matches its checksum. A damaged body may not even be bytes."""
+    return isinstance(body, bytes) and crc32(body) == crc
+
+
+def entry_is_sound(stream: int, seq: int, at: int, kind: str, data: object, crc: int) -> bool:
+    return isinstance(data, bytes) and entry_crc(stream, seq, at, kind, data) == crc
+
+
+# Errors raised for a row that no longer has its original structure.
+UNREADABLE = (TypeError, ValueError, LookupError, InvalidRequest)
+
+
+def head_crc(partition: str, collection: str, key: str, version: int, fields: str, expires_at: int | None) -> int:
+    return crc32(f"{partition}\0{collection}\0{key}\0{version}\0{fields}\0{expires_at}".encode("utf-8", "replace"))
+
+
+def entry_crc(stream: int, seq: int, at: int, kind: str, data: bytes) -> int:
+    return crc32(data, crc32(f"{stream}\0{seq}\0{at}\0{kind}".encode()))
+
+
+def work_crc(*values: str | int | None) -> int:
+    return crc32("\0".join(map(str, values)).encode("utf-8", "replace"))
+
+
+def work_is_sound(row: Sequence[Any]) -> bool:
+    """Check a complete row of the work table. The checksum does not cover whether a waiting item is ready."""
+    partition, queue, key, state, *values, crc = row
+    return bool(work_crc(partition, queue, key, work_state(state), *values) == crc)

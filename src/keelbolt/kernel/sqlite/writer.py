@@ -31,10 +31,10 @@ from keelbolt.errors import (
 from keelbolt.kernel.commits import Operation, Receipt, relieves
 from keelbolt.kernel.hints import Topic
 from keelbolt.kernel.judge import judge
-from keelbolt.kernel.meter import Meter
 from keelbolt.kernel.sqlite.connection import WAL_PAGES, SqliteConnection, translate
 from keelbolt.kernel.sqlite.files import Reserve, WriteLock
 from keelbolt.kernel.sqlite.rows import SqliteRows
+from keelbolt.observability.metrics import Meter
 
 logger = logging.getLogger("keelbolt.kernel")
 

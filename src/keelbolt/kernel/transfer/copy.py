@@ -25,10 +25,8 @@ from keelbolt.errors import (
     TransferError,
 )
 from keelbolt.kernel.ids import new_id
-from keelbolt.kernel.transfer.digests import RowDigests
-from keelbolt.kernel.transfer.ports import Cursor, RowPage, Source, Transfer
-from keelbolt.kernel.transfer.rows import TABLES, Row, Table
-from keelbolt.kernel.write_blocks import MarkState
+from keelbolt.kernel.transfer.ports import Cursor, MarkState, RowPage, Source, Transfer
+from keelbolt.kernel.transfer.rows import TABLES, Row, RowDigests, Table
 
 MARK_SECONDS = 60.0  # how long writes are refused after a copier died
 

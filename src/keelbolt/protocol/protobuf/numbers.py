@@ -1,4 +1,4 @@
-"""The number of an event, appended in a field that no version of StreamResponse has.
+"""Varints of the wire format, and the number of an event, appended in a field that no version of StreamResponse has.
 
 Protobuf readers skip unknown fields, so other clients see only the official message. Our client resumes a stream after
 its last number with the metadata ``last-event-id``.
@@ -6,7 +6,30 @@ its last number with the metadata ``last-event-id``.
 
 from __future__ import annotations
 
-from keelbolt.protocol.protobuf.varints import read_varint, write_varint
+
+def write_varint(number: int) -> bytes:
+    """Return the encoded number."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a position, and the position after it. Raise IndexError if the bytes are invalid."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > 63:
+            raise IndexError
+
 
 FIELD = 1000
 _TAG = FIELD << 3  # a varint

@@ -1,19 +1,111 @@
-"""Converts messages to JSON values and back: ProtoJSON, with tables built once from the descriptors.
+"""Converts the official messages to JSON values and back: ProtoJSON, with tables built once from the descriptors.
 
 `google.protobuf.json_format` does the same, but is thirty times slower; the tests compare the two. The input of writing
-is our own codecs' output: a member that a message does not have is omitted.
+is our own codecs' output: a member that a message does not have is omitted. A number in a Struct is a double. An
+integer within ±2^53 is restored as an integer; a larger one is rounded to the nearest double, as in every protobuf
+implementation; one beyond the range of doubles is sent as a decimal string.
+
+Importing this module raises MissingExtra if protobuf or the official SDK is not installed.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
-from keelbolt.protocol.protobuf import structs
-from keelbolt.protocol.protobuf.official import Descriptor, Field, message_class
+from keelbolt.protocol.protobuf.extra import load
 from keelbolt.protocol.types import Json
+from keelbolt.protocol.validation import violation
+
+EXACT = 2**53
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# --------------------------------------------------------------------------------------------------------------- read
+
+
+def read_struct(struct: Any) -> dict[str, Json]:
+    return {name: read_value(value) for name, value in struct.fields.items()}
+
+
+def read_list(values: Any) -> list[Json]:
+    return [read_value(value) for value in values.values]
+
+
+def read_value(value: Any) -> Json:
+    """Return the JSON value. Raise InvalidParamsError for a number that JSON can't represent."""
+    kind = value.WhichOneof("kind")
+    match kind:
+        case "string_value" | "bool_value":
+            return getattr(value, kind)
+        case "number_value":
+            return _read_number(value.number_value)
+        case "struct_value":
+            return read_struct(value.struct_value)
+        case "list_value":
+            return read_list(value.list_value)
+        case _:
+            return None
+
+
+def _read_number(number: float) -> int | float:
+    if number.is_integer() and abs(number) <= EXACT and (number or math.copysign(1, number) > 0):
+        return int(number)
+    if not math.isfinite(number):
+        raise violation("", "NaN and infinities are not JSON numbers")
+    return number
+
+
+def read_timestamp(timestamp: Any) -> str:
+    text: str = timestamp.ToJsonString()
+    return text
+
+
+# -------------------------------------------------------------------------------------------------------------- write
+
+
+def fill_struct(struct: Any, value: dict[str, Json]) -> None:
+    """Copy a JSON object into an empty Struct."""
+    fields = struct.fields
+    for name, item in value.items():
+        fill_value(fields[name], item)
+
+
+def fill_list(values: Any, value: list[Json]) -> None:
+    add = values.values.add
+    for item in value:
+        fill_value(add(), item)
+
+
+def fill_value(into: Any, value: Json) -> None:
+    """Copy a JSON value into an empty Value."""
+    if isinstance(value, str):
+        into.string_value = value
+    elif isinstance(value, bool):
+        into.bool_value = value
+    elif value is None:
+        into.null_value = 0
+    elif isinstance(value, dict):
+        into.struct_value.SetInParent()
+        fill_struct(into.struct_value, value)
+    elif isinstance(value, list):
+        into.list_value.SetInParent()
+        fill_list(into.list_value, value)
+    else:
+        try:
+            into.number_value = float(value)
+        except OverflowError:
+            into.string_value = str(value)
+
+
+def timestamp_parts(text: str) -> dict[str, int]:
+    """Return the fields of a Timestamp."""
+    past = datetime.fromisoformat(text) - _EPOCH
+    return {"seconds": past.days * 86_400 + past.seconds, "nanos": past.microseconds * 1000}
+
 
 Convert = Callable[[Any], Any]
 
@@ -85,10 +177,10 @@ def _is_repeated(field: Field) -> bool:
 # --------------------------------------------------------------------------------------------------------------- read
 
 _READERS: dict[str, Convert] = {
-    "google.protobuf.Struct": structs.read_struct,
-    "google.protobuf.ListValue": structs.read_list,
-    _VALUE: structs.read_value,
-    _TIMESTAMP: structs.read_timestamp,
+    "google.protobuf.Struct": read_struct,
+    "google.protobuf.ListValue": read_list,
+    _VALUE: read_value,
+    _TIMESTAMP: read_timestamp,
 }
 
 
@@ -116,9 +208,9 @@ def _read_one(field: Field) -> Convert:
 # -------------------------------------------------------------------------------------------------------------- write
 
 _FILLERS: dict[str, Callable[[Any, Any], None]] = {
-    "google.protobuf.Struct": structs.fill_struct,
-    "google.protobuf.ListValue": structs.fill_list,
-    _VALUE: structs.fill_value,
+    "google.protobuf.Struct": fill_struct,
+    "google.protobuf.ListValue": fill_list,
+    _VALUE: fill_value,
 }
 
 
@@ -142,7 +234,7 @@ def _write_one(field: Field) -> Convert:
     if field.message_type is None:
         return base64.b64decode if field.type == field.TYPE_BYTES else _same  # an enum may be given by name
     if _kind(field) == _TIMESTAMP:
-        return structs.timestamp_parts
+        return timestamp_parts
     if filler := _FILLERS.get(_kind(field)):
         return _filled(message_class(field.message_type), filler)
     return shape(field.message_type).parts
@@ -155,3 +247,18 @@ def _filled(kind: Callable[[], Any], filler: Callable[[Any, Any], None]) -> Conv
         return message
 
     return filled
+
+
+# ------------------------------------------------------------------------------------------------------------- official
+
+
+# Typed as Any: generated code, and a library that creates its classes at run time.
+Descriptor: TypeAlias = Any
+Field: TypeAlias = Any
+
+messages_v1: Any = load("a2a.types.a2a_pb2")
+messages_v03: Any = load("a2a.compat.v0_3.a2a_v0_3_pb2")
+status_pb2: Any = load("google.rpc.status_pb2")
+error_details_pb2: Any = load("google.rpc.error_details_pb2")
+DecodeError: type[Exception] = load("google.protobuf.message").DecodeError
+message_class: Callable[[Descriptor], Any] = load("google.protobuf.message_factory").GetMessageClass

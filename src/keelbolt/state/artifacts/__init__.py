@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.state.artifacts.discovery import discover_artifact_store
-from keelbolt.state.artifacts.protocol import SupportsArtifactStore
-from keelbolt.state.artifacts.scoped import ScopedArtifacts
+from keelbolt.state.artifacts.protocol import ScopedArtifacts, SupportsArtifactStore, discover_artifact_store
 from keelbolt.state.artifacts.store import ArtifactReader, ArtifactStore
 
 __all__ = ["ArtifactReader", "ArtifactStore", "ScopedArtifacts", "SupportsArtifactStore", "discover_artifact_store"]

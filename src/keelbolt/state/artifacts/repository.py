@@ -9,20 +9,31 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StateErased, StorageBusy
 from keelbolt.kernel.blobs import BlobReader, BlobSource
 from keelbolt.kernel.commits import Operation
 from keelbolt.kernel.records import Delete, Insert, Patch, Query, Record, Replace
 from keelbolt.kernel.scope import Scope
-from keelbolt.state.artifacts.ids import Owner, artifact_ids
-from keelbolt.state.artifacts.order import WriteOrder
-from keelbolt.state.artifacts.record import NEVER, ArtifactRecord, key
-from keelbolt.state.artifacts.totals import Group, Retention, Total, check_size, excess, limit
-from keelbolt.state.engine.erasure_guard import ErasureGuard, is_tombstone
+from keelbolt.state.artifacts.record import (
+    NEVER,
+    ArtifactRecord,
+    Group,
+    Owner,
+    Retention,
+    Total,
+    artifact_ids,
+    check_size,
+    excess,
+    key,
+    limit,
+)
+from keelbolt.state.engine.writes import ErasureGuard, is_tombstone
 from keelbolt.state.families import ARTIFACT_TOTALS, ARTIFACTS
 from keelbolt.state.names import name
 from keelbolt.state.types import ArtifactRetentionConfig
@@ -364,3 +375,44 @@ def _settle(future: asyncio.Future[ArtifactRecord], result: ArtifactRecord | Bas
         future.set_exception(result)
     else:
         future.set_result(result)
+
+
+# ---------------------------------------------------------------------------------------------------------------- order
+
+
+SWEEP_SECONDS = 60.0  # minimum time between the sweeps that puts trigger in a process
+
+
+class WriteOrder:
+    """Shared by all writers of one artifact store. ``clock`` is Unix time in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._rank = 0
+        self._swept = self.now()
+        self._waiting: WeakValueDictionary[str, deque[Any]] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def now(self) -> int:
+        """Return the time in microseconds since 1970."""
+        return int(self._clock() * 1_000_000)
+
+    def rank(self) -> int:
+        """Return the time in microseconds since 1970, strictly increasing."""
+        self._rank = max(self.now(), self._rank + 1)
+        return self._rank
+
+    def sweeping(self) -> bool:
+        """Return whether a sweep is due; if so, start the next period."""
+        due = not 0 <= self.now() - self._swept < SWEEP_SECONDS * 1_000_000  # also if the clock was set back
+        if due:
+            self._swept = self.now()
+        return due
+
+    def lock(self, group: str) -> asyncio.Lock:
+        """Return the session's lock. It serializes puts, so that their commits do not refuse each other."""
+        return self._locks.setdefault(group, asyncio.Lock())
+
+    def waiting(self, group: str) -> deque[Any]:
+        """Return the queue of puts that wait for the lock of this session and will share one commit."""
+        return self._waiting.setdefault(group, deque())

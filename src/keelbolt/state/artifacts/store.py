@@ -22,12 +22,9 @@ from keelbolt.errors import (
 )
 from keelbolt.kernel.blobs import BlobReader, BlobSource
 from keelbolt.kernel.scope import Scope
-from keelbolt.state.artifacts.ids import Owner
-from keelbolt.state.artifacts.order import WriteOrder
-from keelbolt.state.artifacts.record import ArtifactRecord
-from keelbolt.state.artifacts.repository import ArtifactRepository
-from keelbolt.state.artifacts.totals import Retention
-from keelbolt.state.engine.policy import tell_load_failed, tell_save_failed
+from keelbolt.state.artifacts.record import ArtifactRecord, Owner, Retention
+from keelbolt.state.artifacts.repository import ArtifactRepository, WriteOrder
+from keelbolt.state.engine.connection import tell_load_failed, tell_save_failed
 from keelbolt.state.types import ArtifactRetentionConfig
 
 if TYPE_CHECKING:

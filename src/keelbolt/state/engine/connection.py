@@ -1,10 +1,23 @@
-"""The connection to the storage: opened at first use, and reopened after it breaks."""
+"""The connection to the storage, its circuit breaker, and the policies for an unavailable storage.
+
+The connection is opened at first use, and reopened after it breaks.
+
+The policy ``strict`` raises `StateNotSaved` for saves. ``resilient`` keeps a failed save in a spool and replays it, in
+order, when the storage is back. Loads raise `StateNotLoaded` under both, since a failed load must not look like missing
+data. Both log ``statestore_save_failed`` and ``statestore_load_failed``; both reject invalid arguments.
+
+Circuit breaker: after several consecutive failures, callers fail at once until the next attempt is due.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 from keelbolt.errors import CannotOpen, KeelboltError, StorageBroken, StorageClosed
 from keelbolt.kernel import Kernel
@@ -65,3 +78,114 @@ class StoreConnection:
             kernel, self.kernel, self._ready = self.kernel, None, False
             if kernel is not None and not self._given:
                 await kernel.close()
+
+
+# --------------------------------------------------------------------------------------------------------------- policy
+
+
+logger = logging.getLogger("keelbolt.state")
+
+PolicyName = Literal["strict", "resilient"]
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since the store was created."""
+
+    saved: int = 0
+    save_failures: int = 0
+    spooled: int = 0
+    replayed: int = 0
+    lost: int = 0
+    loaded: int = 0
+    load_failures: int = 0
+
+
+def tell_save_failed(
+    method: str, trace_id: str | None, error: BaseException, *, key: str | None = None, kept: bool = False
+) -> None:
+    """Log a failed save; ``kept``: it waits in the spool."""
+    _tell(
+        logging.WARNING if kept else logging.ERROR, "statestore_save_failed", method, trace_id or key, trace_id, error
+    )
+
+
+def tell_load_failed(method: str, trace_id: str | None, error: BaseException, *, key: str | None = None) -> None:
+    """Log a failed load."""
+    _tell(logging.ERROR, "statestore_load_failed", method, trace_id or key, trace_id, error)
+
+
+def _tell(level: int, event: str, method: str, key: str | None, trace_id: str | None, error: BaseException) -> None:
+    cause = repr(error)
+    fields = {"event": event, "method": method, "trace_id": trace_id, "key": key, "exception": cause}
+    logger.log(level, "%s: %s(%s): %s", event, method, "" if key is None else repr(key), cause, extra=fields)
+
+
+# -------------------------------------------------------------------------------------------------------------- breaker
+
+
+BreakerState = Literal["closed", "open", "half-open"]
+
+
+class Breaker:
+    """Opens after ``failures`` in a row for ``cooldown_seconds``.
+
+    Each failed retry doubles this time, up to ``longest_seconds``.
+    """
+
+    def __init__(
+        self,
+        *,
+        failures: int = 3,
+        cooldown_seconds: float = 0.5,
+        longest_seconds: float = 15.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limit = failures
+        self._cooldown = cooldown_seconds
+        self._longest = longest_seconds
+        self._now = now
+        self._failed = 0
+        self._opened_at = 0.0
+        self._looked_at = 0.0
+        self._wait = cooldown_seconds
+
+    @property
+    def state(self) -> BreakerState:
+        """Closed: all calls pass. Open: none pass. Half-open: the next call tests the storage."""
+        if self._failed < self._limit:
+            return "closed"
+        return "half-open" if self._now() - self._opened_at >= self._wait else "open"
+
+    def allows(self) -> bool:
+        """Return whether a call may be tried."""
+        return self.state != "open"
+
+    def admits(self) -> bool:
+        """Return whether one of several concurrent callers may try.
+
+        When half-open, admit one call, and another one if the first has not reported a result in time.
+        """
+        if self.state == "half-open":
+            if self._looked_at > self._opened_at and self._now() - self._looked_at < self._wait:
+                return False
+            self._looked_at = self._now()
+        return self.allows()
+
+    def succeeded(self) -> None:
+        """Record a success and close the breaker."""
+        self._failed = 0
+        self._wait = self._cooldown
+
+    def failed(self) -> None:
+        """Record a failure."""
+        if self._failed >= self._limit and self.state == "half-open":
+            self._wait = min(self._wait * 2, self._longest)
+        self._failed += 1
+        self._opened_at = self._now()
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the next attempt."""
+        if self._failed < self._limit:
+            return self._cooldown
+        return max(0.0, self._opened_at + self._wait - self._now())

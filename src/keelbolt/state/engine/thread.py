@@ -26,9 +26,8 @@ from typing import Any, TypeVar
 
 from keelbolt.errors import StorageClosed
 from keelbolt.kernel import Kernel
-from keelbolt.state.engine.connection import CLOSED, StoreConnection
+from keelbolt.state.engine.connection import CLOSED, StoreConnection, logger
 from keelbolt.state.engine.host import DetachedTasks, Engine, ask_kernel
-from keelbolt.state.engine.policy import logger
 from keelbolt.state.engine.writer import StateWriter
 from keelbolt.state.engine.writes import StateWrite
 

@@ -30,14 +30,25 @@ from keelbolt.errors import (
 )
 from keelbolt.kernel import Kernel, Operation, Put, Receipt
 from keelbolt.kernel.requests import MAX_OPERATIONS
-from keelbolt.state.engine.breaker import Breaker
-from keelbolt.state.engine.connection import CLOSED, StoreConnection
-from keelbolt.state.engine.erasure_guard import refused_for_good
-from keelbolt.state.engine.policy import Counters, PolicyName, logger, tell_save_failed
-from keelbolt.state.engine.replay import SpoolReplay
-from keelbolt.state.engine.saving import settle
-from keelbolt.state.engine.spool import MemorySpool, WriteSpool
-from keelbolt.state.engine.writes import GROUP_BYTES, GROUP_ENTRIES, StateWrite, keys_of, merged
+from keelbolt.state.engine.connection import (
+    CLOSED,
+    Breaker,
+    Counters,
+    PolicyName,
+    StoreConnection,
+    logger,
+    tell_save_failed,
+)
+from keelbolt.state.engine.spool import MemorySpool, SpoolReplay, WriteSpool
+from keelbolt.state.engine.writes import (
+    GROUP_BYTES,
+    GROUP_ENTRIES,
+    StateWrite,
+    keys_of,
+    merged,
+    refused_for_good,
+    settle,
+)
 
 REMEMBERED_LOSSES = 10_000
 CROWD = 8  # minimum writes in a commit after which its callers are expected to save again at once

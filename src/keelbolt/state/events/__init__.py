@@ -1,1 +1,1 @@
-"""The logs of a StateStore: history, planner events, trajectories, updates and steering."""
+"""The logs of a StateStore: the data of traces, the validation of steering events, and reads of logs."""

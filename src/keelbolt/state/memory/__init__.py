@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from keelbolt.state.memory.config import (
+from keelbolt.state.memory.conversation import MemoryConversation, Summarizer
+from keelbolt.state.memory.memory import MemoryKey, ShortTermMemory, resolve_key, summarizer_of
+from keelbolt.state.memory.types import (
+    ConversationTurn,
     MemoryBudget,
+    MemoryHealth,
     MemoryIsolation,
     ShortTermMemoryConfig,
+    TrajectoryDigest,
     default_token_estimator,
 )
-from keelbolt.state.memory.conversation import MemoryConversation, Summarizer
-from keelbolt.state.memory.health import MemoryHealth
-from keelbolt.state.memory.memory import MemoryKey, ShortTermMemory, resolve_key
-from keelbolt.state.memory.summarizers import summarizer_of
-from keelbolt.state.memory.turns import ConversationTurn, TrajectoryDigest
 
 __all__ = [
     "ConversationTurn",

@@ -12,9 +12,15 @@ from copy import copy
 from typing import Any, Self
 
 from keelbolt.errors import InvalidMemoryState, MemoryBudgetExceeded
-from keelbolt.state.memory.config import ShortTermMemoryConfig, default_token_estimator
-from keelbolt.state.memory.health import MemoryHealth
-from keelbolt.state.memory.turns import ConversationTurn, dump, load, shown
+from keelbolt.state.memory.types import (
+    ConversationTurn,
+    MemoryHealth,
+    ShortTermMemoryConfig,
+    default_token_estimator,
+    dump,
+    load,
+    shown,
+)
 
 STATE_VERSION = 1
 

@@ -16,10 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.errors import InvalidMemoryState, MemoryBudgetExceeded, StateConflict
-from keelbolt.state.memory.config import ShortTermMemoryConfig
 from keelbolt.state.memory.contents import Contents
-from keelbolt.state.memory.health import MemoryHealth, after_failure, when_loaded
-from keelbolt.state.memory.turns import ConversationTurn, dump, own, shown
+from keelbolt.state.memory.types import (
+    ConversationTurn,
+    MemoryHealth,
+    ShortTermMemoryConfig,
+    after_failure,
+    dump,
+    own,
+    shown,
+    when_loaded,
+)
 
 Summarizer = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
@@ -50,7 +57,7 @@ class MemoryConversation:
         self._absorbed: list[ConversationTurn] = []
         self._work: asyncio.Task[None] | None = None
         self._recovery: asyncio.Task[None] | None = None
-        self._told: set[asyncio.Task[None]] = set()
+        self._callbacks: set[asyncio.Task[None]] = set()
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     @property
@@ -76,7 +83,7 @@ class MemoryConversation:
             return
         self._contents.add(own(turn), self._health)
         if self._config.on_turn_added is not None:
-            self._tell(self._config.on_turn_added(turn))
+            self._start_callback(self._config.on_turn_added(turn))
         self._start()
 
     async def get_llm_context(self) -> Mapping[str, Any]:
@@ -157,7 +164,7 @@ class MemoryConversation:
             if self._health is MemoryHealth.RECOVERING:
                 self._contents.resume()
             if self._config.on_summary_updated is not None:
-                self._tell(self._config.on_summary_updated(previous, summary))
+                self._start_callback(self._config.on_summary_updated(previous, summary))
             self._become(MemoryHealth.HEALTHY)
         await self._store_again()
 
@@ -177,12 +184,12 @@ class MemoryConversation:
     def _become(self, health: MemoryHealth) -> None:
         before, self._health = self._health, health
         if before is not health and self._config.on_health_changed is not None:
-            self._tell(self._config.on_health_changed(before, health))
+            self._start_callback(self._config.on_health_changed(before, health))
 
-    def _tell(self, call: Awaitable[None]) -> None:
-        task = asyncio.create_task(_told(call))
-        self._told.add(task)
-        task.add_done_callback(self._told.discard)
+    def _start_callback(self, call: Awaitable[None]) -> None:
+        task = asyncio.create_task(_run_callback(call))
+        self._callbacks.add(task)
+        task.add_done_callback(self._callbacks.discard)
 
     # ------------------------------------------------------------------------------------------------------ storing
 
@@ -281,7 +288,7 @@ async def _ended(task: asyncio.Task[None] | None) -> None:
         await asyncio.wait({task})
 
 
-async def _told(call: Awaitable[None]) -> None:
+async def _run_callback(call: Awaitable[None]) -> None:
     try:
         await call
     except Exception as error:  # noqa: BLE001  (errors of callbacks have no effect)

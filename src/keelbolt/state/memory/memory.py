@@ -1,4 +1,4 @@
-"""A memory for a planner: one object with a conversation for each key.
+"""A memory for a planner: one object with a conversation for each key, and a summariser that uses a model client.
 
 A planner selects a conversation by calling `hydrate` at the start of a run; later calls in the same task use that
 conversation. So concurrent runs of several sessions never see each other's turns.
@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
-from keelbolt.state.memory.config import MemoryIsolation, ShortTermMemoryConfig
 from keelbolt.state.memory.conversation import MemoryConversation, Summarizer
-from keelbolt.state.memory.health import MemoryHealth
-from keelbolt.state.memory.turns import ConversationTurn
+from keelbolt.state.memory.types import ConversationTurn, MemoryHealth, MemoryIsolation, ShortTermMemoryConfig
 
 MAX_CONVERSATIONS = 1000
 
@@ -176,3 +175,54 @@ def _text(value: Any) -> str | None:
 
 def _escaped(part: str) -> str:
     return part.replace("%", "%25").replace(":", "%3A")
+
+
+# ---------------------------------------------------------------------------------------------------------- summarizers
+
+
+INSTRUCTIONS = (
+    "You keep the memory of a conversation. Merge the previous summary and the new turns into one summary that keeps "
+    "the user's goals, decisions, facts, names, open questions and artifact references, and leaves out small talk. "
+    'Answer with JSON: {"summary": "<session_summary>…</session_summary>"}'
+)
+
+RESPONSE_FORMAT: Mapping[str, Any] = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "short_term_memory_summary",
+        "schema": {
+            "type": "object",
+            "properties": {"summary": {"type": "string"}},
+            "required": ["summary"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+class SummarizerClient(Protocol):
+    """A planner's LLM client. It returns text, or a pair of text and cost."""
+
+    async def complete(
+        self, *, messages: Sequence[Mapping[str, str]], response_format: Mapping[str, Any] | None = None
+    ) -> Any: ...
+
+
+def summarizer_of(client: SummarizerClient) -> Summarizer:
+    """Return a summariser that uses this client."""
+
+    async def summarize(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = await client.complete(
+            messages=[
+                {"role": "system", "content": INSTRUCTIONS},
+                {"role": "user", "content": json.dumps(dict(request), ensure_ascii=False)},
+            ],
+            response_format=RESPONSE_FORMAT,
+        )
+        text = answer[0] if isinstance(answer, tuple) else answer
+        summary = str(json.loads(text)["summary"]).strip()
+        if "<session_summary>" not in summary:
+            summary = f"<session_summary>\n{summary}\n</session_summary>"
+        return {"summary": summary}
+
+    return summarize

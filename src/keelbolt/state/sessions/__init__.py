@@ -12,27 +12,36 @@ process can open the same session and continue, and tasks of a dead process are 
 from __future__ import annotations
 
 from keelbolt.errors import SessionLimitReached, SteeringCancelled
-from keelbolt.state.sessions.context import SessionContext, hash_context
-from keelbolt.state.sessions.feed import Subscription
-from keelbolt.state.sessions.inbox import SteeringInbox
-from keelbolt.state.sessions.limits import SessionLimits
+from keelbolt.state.sessions.context import (
+    ContextPatch,
+    MergeStrategy,
+    PendingContextPatch,
+    SessionContext,
+    has_diverged,
+    hash_context,
+)
+from keelbolt.state.sessions.controls import ControlPolicy
 from keelbolt.state.sessions.manager import SessionManager
-from keelbolt.state.sessions.notifications import NotificationAction, NotificationPayload
-from keelbolt.state.sessions.owned import OwnedTasks
-from keelbolt.state.sessions.patches import ContextPatch, MergeStrategy, PendingContextPatch, has_diverged
-from keelbolt.state.sessions.policy import ControlPolicy
-from keelbolt.state.sessions.recovery import PROCESS_DIED
-from keelbolt.state.sessions.registry import TaskRegistry
-from keelbolt.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
+from keelbolt.state.sessions.recovery import PROCESS_DIED, OwnedTasks
+from keelbolt.state.sessions.runtime import (
+    NotificationAction,
+    NotificationPayload,
+    SteeringInbox,
+    TaskPipeline,
+    TaskResult,
+    TaskRuntime,
+)
 from keelbolt.state.sessions.session import StreamingSession
+from keelbolt.state.sessions.tasks import SessionLimits, TaskRegistry
 from keelbolt.state.sessions.telemetry import (
     LoggingTaskTelemetrySink,
     NoOpTaskTelemetrySink,
+    OpenTelemetryTaskTelemetrySink,
+    PrometheusTaskTelemetrySink,
     TaskTelemetryEvent,
     TaskTelemetrySink,
 )
-from keelbolt.state.sessions.telemetry_exports import OpenTelemetryTaskTelemetrySink, PrometheusTaskTelemetrySink
-from keelbolt.state.sessions.transport import SessionConnection, SessionTransport
+from keelbolt.state.sessions.updates import SessionConnection, SessionTransport, Subscription
 
 __all__ = [
     "PROCESS_DIED",

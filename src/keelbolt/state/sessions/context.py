@@ -1,4 +1,4 @@
-"""The context of a session: the data for the model and the tools, with a version and a hash.
+"""The context of a session, its patches and its snapshots, as values.
 
 All functions are pure: a change returns a new context and leaves the old one unchanged.
 """
@@ -7,14 +7,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import date, datetime, timedelta
+from datetime import time as time_of_day
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, Field
 
 from keelbolt.state.types.planner import BackgroundTaskResult, read_results
+from keelbolt.state.types.tasks import TaskContextSnapshot, TaskType, utc_now
 
 RESULT_KEY = "background_result"
 RESULTS_KEY = "background_results"
+Propagation = Literal["cascade", "isolate"]
+_DROPPED = object()
+# Types that the store's codec preserves.
+_LASTING = (str, int, float, bytes, date, time_of_day, timedelta, UUID, Decimal)
 
 
 @dataclass(slots=True)
@@ -98,3 +111,191 @@ def visible_results(context: SessionContext) -> dict[str, Any]:
     if context.background_result is not None:
         shown[RESULT_KEY] = context.background_result.to_payload()
     return shown
+
+
+# -------------------------------------------------------------------------------------------------------------- patches
+
+
+class MergeStrategy(str, Enum):  # noqa: UP042  (str() of a member must equal that of the specification's enums)
+    """APPEND adds to the results, REPLACE overwrites the one result, HUMAN_GATED asks first."""
+
+    APPEND = "append"
+    REPLACE = "replace"
+    HUMAN_GATED = "human_gated"
+
+
+class ContextPatch(BaseModel):
+    """The result of a background task, and the version and hash of the context that it started from."""
+
+    task_id: str
+    spawned_from_event_id: str | None = None
+    source_context_version: int | None = None
+    source_context_hash: str | None = None
+    context_diverged: bool = False
+    completed_at: datetime = Field(default_factory=utc_now)
+    digest: list[str] = Field(default_factory=list)
+    facts: dict[str, Any] = Field(default_factory=dict)
+    artifacts: list[dict[str, Any]] = Field(default_factory=list)
+    sources: list[dict[str, Any]] = Field(default_factory=list)
+    recommended_next_steps: list[str] = Field(default_factory=list)
+    assumptions: list[str] = Field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PendingContextPatch:
+    """A patch that waits for approval, with everything that is needed to merge it."""
+
+    patch_id: str
+    task_id: str
+    patch: ContextPatch
+    strategy: MergeStrategy
+    payload: Any | None = None
+    group_id: str | None = None
+    created_at: float = field(default_factory=time.time)
+
+
+def has_diverged(patch: ContextPatch, context: SessionContext) -> bool:
+    """Return whether the session's context changed since the task of this patch was spawned."""
+    version, digest = patch.source_context_version, patch.source_context_hash
+    return (version is not None and version != context.version) or (bool(digest) and digest != context.context_hash)
+
+
+def judged(patch: ContextPatch, context: SessionContext) -> ContextPatch:
+    """Return the patch, marked if the session's context has changed."""
+    if not has_diverged(patch, context) or patch.context_diverged:
+        return patch
+    return patch.model_copy(update={"context_diverged": True})
+
+
+def result_of(patch: ContextPatch, *, payload: Any | None = None, group_id: str | None = None) -> BackgroundTaskResult:
+    """Return the result for the conversation."""
+    return BackgroundTaskResult(
+        task_id=patch.task_id,
+        group_id=group_id,
+        status="completed",
+        summary=" ".join(patch.digest) if patch.digest else None,
+        payload=payload,
+        facts=dict(patch.facts),
+        artifacts=[dict(artifact) for artifact in patch.artifacts],
+        completed_at=patch.completed_at.timestamp(),
+    )
+
+
+def merged(context: SessionContext, result: BackgroundTaskResult, strategy: MergeStrategy) -> SessionContext:
+    """Return the context with this result: appended to the others, or replacing the last one."""
+    if strategy == MergeStrategy.REPLACE:
+        return replace(context, background_result=result)
+    return replace(context, background_results={**context.background_results, result.task_id: result})
+
+
+# ------------------------------------------------------------------------------------------------------------ snapshots
+
+
+def take_snapshot(
+    context: SessionContext,
+    *,
+    kind: type[TaskContextSnapshot] = TaskContextSnapshot,
+    task_type: TaskType,
+    session_id: str,
+    task_id: str,
+    spawned_from_task_id: str,
+    trace_id: str | None = None,
+    spawned_from_event_id: str | None = None,
+    spawn_reason: str | None = None,
+    query: str | None = None,
+    propagate_on_cancel: Propagation = "cascade",
+    notify_on_complete: bool = True,
+) -> TaskContextSnapshot:
+    """Return the snapshot for a task that is about to start, as an instance of ``kind``.
+
+    A background task runs beside the conversation, perhaps for hours or later in another process: it gets a deep copy
+    that is pure JSON. A foreground task is part of the conversation: it gets a shallow copy with the live objects.
+    """
+    if task_type == TaskType.BACKGROUND:
+        llm_context = plain_dict({**context.llm_context, **visible_results(context)})
+        tool_context = plain_dict(context.tool_context)
+        memory, artifacts = plain_dict(context.memory), plain_copy(context.artifacts)
+    else:
+        llm_context = {**context.llm_context, **visible_results(context)}
+        tool_context = dict(context.tool_context)
+        memory, artifacts = dict(context.memory), list(context.artifacts)
+    return kind(
+        session_id=session_id,
+        task_id=task_id,
+        trace_id=trace_id,
+        spawned_from_task_id=spawned_from_task_id,
+        spawned_from_event_id=spawned_from_event_id,
+        spawn_reason=spawn_reason,
+        query=query,
+        propagate_on_cancel=propagate_on_cancel,
+        notify_on_complete=notify_on_complete,
+        context_version=context.version,
+        context_hash=context.context_hash,
+        llm_context=llm_context,
+        tool_context=tool_context,
+        memory=memory,
+        artifacts=artifacts,
+    )
+
+
+def plain_copy(value: Any) -> Any:
+    """Return a deep copy as JSON data. Values that JSON can't hold, and circular references, are omitted."""
+    copied = _copy(value, ())
+    return None if copied is _DROPPED else copied
+
+
+def plain_dict(value: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the `plain_copy` of a dictionary."""
+    copied = _copy(value, ())
+    assert isinstance(copied, dict)
+    return copied
+
+
+def _copy(value: Any, above: tuple[int, ...]) -> Any:
+    if isinstance(value, Enum):
+        return _copy(value.value, above)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, date):  # includes datetime
+        return value.isoformat()
+    if id(value) in above:
+        return _DROPPED
+    above = (*above, id(value))
+    if isinstance(value, BaseModel):
+        return _copy_model(value, above)
+    if isinstance(value, Mapping):
+        pairs = ((str(key), _copy(item, above)) for key, item in value.items())
+        return {key: item for key, item in pairs if item is not _DROPPED}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [item for item in (_copy(item, above) for item in value) if item is not _DROPPED]
+    return _DROPPED
+
+
+def _copy_model(model: BaseModel, above: tuple[int, ...]) -> Any:
+    try:
+        return _copy(model.model_dump(mode="json"), above)
+    except (ValueError, TypeError):  # a field that pydantic can't convert to JSON
+        return _copy(model.model_dump(), above)
+
+
+def storable(value: Any) -> Any:
+    """Return a deep copy that the store preserves, with bytes, dates, tuples and sets; live objects are omitted."""
+    copied = _store(value, ())
+    return None if copied is _DROPPED else copied
+
+
+def _store(value: Any, above: tuple[int, ...]) -> Any:
+    if isinstance(value, Enum | BaseModel) or value is None:
+        return _copy(value, above)
+    if isinstance(value, _LASTING):
+        return value
+    if id(value) in above:
+        return _DROPPED
+    above = (*above, id(value))
+    if isinstance(value, Mapping):
+        pairs = ((_store(key, above), _store(item, above)) for key, item in value.items())
+        return {key: item for key, item in pairs if key is not _DROPPED and item is not _DROPPED}
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            return kind(item for item in (_store(item, above) for item in value) if item is not _DROPPED)
+    return _DROPPED

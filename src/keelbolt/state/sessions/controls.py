@@ -6,9 +6,10 @@ The process that runs the task executes the control; other processes pass it on.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from keelbolt.errors import CommitRefused, SteeringValidationError
 from keelbolt.kernel import Put, Query, Record, Scope, Take, new_id
@@ -16,19 +17,12 @@ from keelbolt.state.codec import decode, encode
 from keelbolt.state.events.steering import sanitize_steering_event, validate_steering_event
 from keelbolt.state.families import CONTROLS, STEERING
 from keelbolt.state.names import joined, name
-from keelbolt.state.sessions.policy import ControlPolicy
-from keelbolt.state.sessions.registry import is_over
-from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
-from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
-
-if TYPE_CHECKING:
-    from keelbolt.state.sessions.core import SessionCore
-    from keelbolt.state.sessions.merging import PatchManager
-
-Look = Callable[[str], Awaitable[TaskState | None]]
-"""Loads the stored task into the registry."""
+from keelbolt.state.sessions.runner import SessionParts, TaskRunner
+from keelbolt.state.sessions.tasks import is_over
+from keelbolt.state.types.tasks import SteeringEvent, SteeringEventType, TaskStatus, UpdateType
 
 DECISIONS = (SteeringEventType.APPROVE, SteeringEventType.REJECT)
+DESTRUCTIVE = frozenset({SteeringEventType.CANCEL, SteeringEventType.REDIRECT})
 APPROVED = ":approved"
 MAX_CONTROLS = 1000
 _STATUS = {
@@ -38,29 +32,48 @@ _STATUS = {
 }
 
 
+@dataclass(slots=True)
+class ControlPolicy:
+    """A destructive control that does not come from a user waits for approval."""
+
+    require_confirmation: bool = True
+    destructive_events: frozenset[SteeringEventType] | set[SteeringEventType] = DESTRUCTIVE
+
+    def requires_confirmation(self, event: SteeringEvent) -> bool:
+        """Return whether this control needs a confirmation."""
+        if not self.require_confirmation or event.event_type not in self.destructive_events:
+            return False
+        return event.source != "user" and not event.payload.get("confirmed")
+
+
 class Controls:
     """The steering of one session."""
 
-    def __init__(self, core: SessionCore, patches: PatchManager, policy: ControlPolicy, look: Look) -> None:
-        self._core = core
-        self._look = look
-        self._patches = patches
+    def __init__(self, parts: SessionParts, runner: TaskRunner, policy: ControlPolicy) -> None:
+        self._parts = parts
+        self._runner = runner
         self._policy = policy
         self._seen: dict[str, deque[str]] = {}
-        self.pending: dict[str, SteeringEvent] = {}
+        self._pending: dict[str, SteeringEvent] = {}
+        self._acting: set[asyncio.Task[bool]] = set()
+
+    @property
+    def pending(self) -> dict[str, SteeringEvent]:
+        """The controls that wait for approval, by id, as a copy."""
+        return dict(self._pending)
 
     async def steer(self, event: SteeringEvent) -> bool:
         """Validate, store and execute a control; return whether it was accepted."""
-        if event.session_id != self._core.session_id:
+        if event.session_id != self._parts.session_id:
             return False
-        event = sanitize_steering_event(event, max_payload_bytes=self._core.limits.max_steering_payload_bytes)
+        event = sanitize_steering_event(event, max_payload_bytes=self._parts.limits.max_steering_payload_bytes)
         try:
             validate_steering_event(event)
         except SteeringValidationError:
             return False
         if await self._is_repeat(event):
             return False
-        await self._core.store.save_steering(event)
+        await self._parts.store.save_steering(event)
         if event.event_type in DECISIONS:
             decided = await self._decide(event)
             if decided is not None:
@@ -72,12 +85,12 @@ class Controls:
 
     async def act(self, event: SteeringEvent) -> bool:
         """Execute the control here, or pass it to the process that runs the task."""
-        core = self._core
-        if not core.runs_here(event.task_id):
-            if await core.process.pass_on(core.ground, event):
+        tasks = self._parts.tasks
+        if not tasks.runs_here(event.task_id):
+            if await self._parts.runs.pass_on(event):
                 return True
-            await self._look(event.task_id)  # the process that ran the task has stored its end
-        task = core.registry.get(event.task_id)
+            await tasks.load(event.task_id)  # the process that ran the task has stored its end
+        task = tasks.get(event.task_id)
         if task is None:
             return False
         if event.event_type == SteeringEventType.PRIORITIZE:
@@ -86,29 +99,36 @@ class Controls:
         if event.event_type in _STATUS and not is_over(task):
             status, reason = _STATUS[SteeringEventType(event.event_type.value)]
             why = str(event.payload.get("reason") or "cancelled") if status == TaskStatus.CANCELLED else None
-            if await core.change(event.task_id, status=status, error=why) is not None:
+            if await tasks.change(event.task_id, status=status, error=why) is not None:
                 handled = True
-                core.report_status(task, reason)
+                self._parts.updates.report_status(task, reason)
             if status == TaskStatus.CANCELLED:
                 self._stop(event)
                 await self._cancel_children(event)
         return self._deliver(event) or handled
 
-    def receive(self, event: SteeringEvent) -> bool:
-        """Return whether a control from another process is new here."""
-        return not self._note(event)
+    def receive(self, event: SteeringEvent) -> None:
+        """Start executing a control that another process passed on, unless it is a repeat."""
+        if self._parts.tasks.runs_here(event.task_id) and not self._note(event):
+            task = asyncio.get_running_loop().create_task(self.act(event), name="session-steered")
+            self._acting.add(task)
+            task.add_done_callback(self._acting.discard)
+
+    def acting(self) -> list[asyncio.Task[bool]]:
+        """Return the asyncio tasks that execute received controls."""
+        return list(self._acting)
 
     # -------------------------------------------------------------------------------------------- repeats and approvals
 
     async def _is_repeat(self, event: SteeringEvent) -> bool:
         if self._note(event):
             return True
-        stream, event_id = name(self._core.session_id), name(event.event_id)
-        found = await self._core.ground.attempt(lambda scope: scope.seq_of(STEERING, stream, event_id), None, "steer")
+        stream, event_id = name(self._parts.session_id), name(event.event_id)
+        found = await self._parts.storage.attempt(lambda scope: scope.seq_of(STEERING, stream, event_id), None, "steer")
         return found is not None
 
     def _note(self, event: SteeringEvent) -> bool:
-        limit = self._core.limits.max_steering_events_per_task
+        limit = self._parts.limits.max_steering_events_per_task
         seen = self._seen.setdefault(event.task_id, deque(maxlen=limit or None))
         if event.event_id in seen:
             return True
@@ -120,9 +140,9 @@ class Controls:
         rejected = event.event_type == SteeringEventType.REJECT
         patch_id = event.payload.get("patch_id")
         if isinstance(patch_id, str):
-            if rejected and await self._patches.reject(patch_id, trace_id=event.trace_id):
+            if rejected and await self._parts.context.reject(patch_id, trace_id=event.trace_id):
                 return True
-            if not rejected and await self._patches.approve(patch_id):
+            if not rejected and await self._parts.context.approve(patch_id):
                 return True
         token = event.payload.get("resume_token") or event.payload.get("event_id")
         if not isinstance(token, str):
@@ -132,7 +152,7 @@ class Controls:
             return None
         if rejected:
             body = f"Rejected {control.event_type.value.lower()} request."
-            self._core.notify(control.task_id, "warning", "Action rejected", body, trace_id=control.trace_id)
+            self._parts.updates.notify(control.task_id, "warning", "Action rejected", body, trace_id=control.trace_id)
             return False
         # The confirmed control needs its own id: the original one is in the log, so it would count as a repeat.
         confirmed = control.model_copy(
@@ -146,22 +166,22 @@ class Controls:
 
     async def _ask(self, event: SteeringEvent) -> None:
         """Store a control and request an approval for it."""
-        core = self._core
-        fields = {"session": name(core.session_id), "arrived": new_id()}
-        write = Put(CONTROLS, joined(core.session_id, event.event_id), encode(event.model_dump()), fields)
-        await core.ground.save("save_control", write, lives=(core.ground.session(core.session_id),))
-        self.pending[event.event_id] = event
+        parts = self._parts
+        fields = {"session": name(parts.session_id), "arrived": new_id()}
+        write = Put(CONTROLS, joined(parts.session_id, event.event_id), encode(event.model_dump()), fields)
+        await parts.storage.save("save_control", write, lives=(parts.storage.session(parts.session_id),))
+        self._pending[event.event_id] = event
         content = {
             "kind": "approval_required",
             "resume_token": event.event_id,
             "prompt": f"Confirm {event.event_type.value.lower()}?",
             "options": ["approve", "reject"],
         }
-        core.report(event.task_id, UpdateType.CHECKPOINT, content, trace_id=event.trace_id)
+        parts.updates.report(event.task_id, UpdateType.CHECKPOINT, content, trace_id=event.trace_id)
 
     async def _take(self, token: str) -> SteeringEvent | None:
         """Remove and return the control that waits under this token. Only one of several callers gets it."""
-        key = joined(self._core.session_id, token)
+        key = joined(self._parts.session_id, token)
 
         async def take(scope: Scope) -> Record | None:
             try:
@@ -169,67 +189,62 @@ class Controls:
             except CommitRefused:
                 return None
 
-        record = await self._core.ground.call(take)
-        self.pending.pop(token, None)
-        return None if record is None else self._core.types.make("SteeringEvent", decode(record.body))
+        record = await self._parts.storage.call(take)
+        self._pending.pop(token, None)
+        return None if record is None else self._parts.store.types.make("SteeringEvent", decode(record.body))
 
     async def load(self, scope: Scope) -> Sequence[SteeringEvent]:
         """Return the waiting controls; runs on the kernel's loop."""
-        query = Query(CONTROLS, {"session": name(self._core.session_id)}, order="arrived")
+        query = Query(CONTROLS, {"session": name(self._parts.session_id)}, order="arrived")
         page = await scope.find(query, limit=MAX_CONTROLS)
-        return [self._core.types.make("SteeringEvent", decode(record.body)) for record in page.records]
+        return [self._parts.store.types.make("SteeringEvent", decode(record.body)) for record in page.records]
 
-    def loaded(self, waiting: Sequence[SteeringEvent]) -> None:
+    def restore(self, waiting: Sequence[SteeringEvent]) -> None:
         """Use the waiting controls that `load` returned."""
-        self.pending = {event.event_id: event for event in waiting}
+        self._pending = {event.event_id: event for event in waiting}
 
     # -------------------------------------------------------------------------------------------------------- execution
 
     async def _prioritise(self, event: SteeringEvent) -> bool:
-        task = await self._core.change(event.task_id, priority=event.payload.get("priority"))
+        task = await self._parts.tasks.change(event.task_id, priority=event.payload.get("priority"))
         if task is not None:
-            self._core.report_status(task, "priority_changed")
+            self._parts.updates.report_status(task, "priority_changed")
         return task is not None
 
     def _stop(self, event: SteeringEvent) -> None:
         """Cancel a spawned task at once. An awaited task only gets it in its inbox, unless ``hard`` is set."""
-        handle = self._core.handles.get(event.task_id)
-        if handle is not None and (event.task_id not in self._core.awaited or event.payload.get("hard")):
-            handle.cancel()
+        self._runner.stop(event.task_id, hard=bool(event.payload.get("hard")))
 
     def _deliver(self, event: SteeringEvent) -> bool:
-        inbox = self._core.inboxes.get(event.task_id)
-        if inbox is None or not inbox.put(event):
+        if not self._parts.tasks.deliver(event):
             return False
         content = {
             "status": "STEERING_RECEIVED",
             "event_type": event.event_type.value,
             "event_id": event.event_id,
         }
-        self._core.report(event.task_id, UpdateType.STATUS_CHANGE, content, trace_id=event.trace_id)
+        self._parts.updates.report(event.task_id, UpdateType.STATUS_CHANGE, content, trace_id=event.trace_id)
         return True
 
     async def _cancel_children(self, event: SteeringEvent) -> None:
+        parts, types = self._parts, self._parts.store.types
         reason = str(event.payload.get("reason") or "parent_cancelled")
-        for child in self._core.registry.to_cancel(event.task_id):
+        for child in parts.tasks.registry.to_cancel(event.task_id):
             payload = {"reason": reason, "confirmed": True, "propagated_from": event.task_id}
             propagated = sanitize_steering_event(
-                self._core.types.SteeringEvent(
-                    session_id=self._core.session_id,
+                types.SteeringEvent(
+                    session_id=parts.session_id,
                     task_id=child.task_id,
-                    event_type=self._core.types.SteeringEventType.CANCEL,
+                    event_type=types.SteeringEventType.CANCEL,
                     payload=payload,
                     source="system",
                 ),
-                max_payload_bytes=self._core.limits.max_steering_payload_bytes,
+                max_payload_bytes=parts.limits.max_steering_payload_bytes,
             )
-            await self._core.store.save_steering(propagated)
-            core = self._core
-            if not core.runs_here(child.task_id) and await core.process.pass_on(core.ground, propagated):
+            await parts.store.save_steering(propagated)
+            if not parts.tasks.runs_here(child.task_id) and await parts.runs.pass_on(propagated):
                 continue
-            inbox = self._core.inboxes.get(child.task_id)
-            if inbox is not None:
-                inbox.put(propagated)
-            if await self._core.change(child.task_id, status=TaskStatus.CANCELLED, error="cancelled") is not None:
-                self._core.report_status(child, "parent_cancelled")
+            parts.tasks.deliver(propagated)
+            if await parts.tasks.change(child.task_id, status=TaskStatus.CANCELLED, error="cancelled") is not None:
+                parts.updates.report_status(child, "parent_cancelled")
             self._stop(propagated)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from keelbolt.state.hybrid import HybridStateStore
-from keelbolt.state.sessions.limits import SessionLimits
-from keelbolt.state.sessions.policy import ControlPolicy
-from keelbolt.state.sessions.process import SessionProcess, SessionRun
+from keelbolt.state.adapters import HybridStateStore
+from keelbolt.state.sessions.controls import ControlPolicy
+from keelbolt.state.sessions.process import SessionProcess
 from keelbolt.state.sessions.recovery import OtherSessions, Recover, fail_orphans
 from keelbolt.state.sessions.session import StreamingSession
-from keelbolt.state.sessions.storage import underlying
+from keelbolt.state.sessions.storage import SessionRun, underlying
+from keelbolt.state.sessions.tasks import SessionLimits
 from keelbolt.state.sessions.telemetry import TaskTelemetrySink
 from keelbolt.state.store import StateStore
 
@@ -38,11 +39,15 @@ class SessionManager:
         self._owns_store = state_store is None
         self._store = StateStore("memory:") if state_store is None else underlying(state_store)
         self.tenant = self._store.tenant
-        self._limits = limits or SessionLimits()
-        self._policy = control_policy
-        self._telemetry = telemetry_sink
-        self._recover = recover
-        self._process = SessionProcess.of(self._store, lease_seconds=self._limits.lease_seconds)
+        limits = limits or SessionLimits()
+        self._make = partial(
+            StreamingSession,
+            limits=limits,
+            control_policy=control_policy,
+            telemetry_sink=telemetry_sink,
+            recover=recover,
+        )
+        self._process = SessionProcess.of(self._store, lease_seconds=limits.lease_seconds)
         self._others = OtherSessions(self._store, self._make)
         self._sessions: dict[str, StreamingSession] = {}
         self._lock = asyncio.Lock()
@@ -62,19 +67,9 @@ class SessionManager:
         async with self._lock:
             session = self._sessions.get(session_id)
             if session is None:
-                session = self._sessions[session_id] = self._make(session_id, self._store)
+                session = self._sessions[session_id] = self._make(session_id, state_store=self._store)
         await session.hydrate()
         return session
-
-    def _make(self, session_id: str, store: StateStore) -> StreamingSession:
-        return StreamingSession(
-            session_id,
-            state_store=store,
-            limits=self._limits,
-            control_policy=self._policy,
-            telemetry_sink=self._telemetry,
-            recover=self._recover,
-        )
 
     async def get(self, session_id: str) -> StreamingSession | None:
         """Return the session if it is open here, otherwise None."""

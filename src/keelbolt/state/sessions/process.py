@@ -20,29 +20,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageClosed
-from keelbolt.kernel import (
-    Append,
-    Claim,
-    Delete,
-    Draft,
-    Drop,
-    Enqueue,
-    Kernel,
-    Operation,
-    Present,
-    Put,
-    Query,
-    Record,
-    Scope,
-    new_id,
-)
+from keelbolt.kernel import Append, Claim, Delete, Draft, Drop, Enqueue, Kernel, Present, Scope
 from keelbolt.leases import Lease, cancelled
 from keelbolt.state.codec import decode, encode
 from keelbolt.state.engine.connection import CLOSED
 from keelbolt.state.engine.host import KernelHost
 from keelbolt.state.families import INBOXES, RUNS
 from keelbolt.state.names import joined, name
-from keelbolt.state.sessions.storage import SessionStorage
+from keelbolt.state.sessions.storage import SessionRun, SessionStorage, dump_run, list_runs, load_run
 from keelbolt.state.types.tasks import TaskState
 
 if TYPE_CHECKING:
@@ -58,46 +43,6 @@ T = TypeVar("T")
 Loop = asyncio.AbstractEventLoop
 
 logger = logging.getLogger("keelbolt.state.sessions")
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRun:
-    """A task that a process runs. ``claim`` is set only in the process that holds it."""
-
-    tenant: str
-    session_id: str
-    task_id: str
-    task_type: str
-    strategy: str
-    claim: Claim | None = None
-
-    @property
-    def key(self) -> str:
-        """The key of its record, its work item and its inbox."""
-        return joined(self.session_id, self.task_id)
-
-    @property
-    def checks(self) -> tuple[Operation, ...]:
-        """The check that no other process has taken over the task."""
-        return (self.claim.fenced(),) if self.claim is not None else ()
-
-
-_STORED = ("tenant", "session_id", "task_id", "task_type", "strategy")
-
-
-def _dump(run: SessionRun) -> Put:
-    body = encode({part: getattr(run, part) for part in _STORED})
-    return Put(RUNS, run.key, body, {"session": name(run.session_id), "arrived": new_id()})
-
-
-def _load(record: Record, claim: Claim | None = None) -> SessionRun:
-    return SessionRun(**decode(record.body), claim=claim)
-
-
-async def list_runs(scope: Scope, session_id: str) -> Sequence[SessionRun]:
-    """Return the tasks of a session that a process runs, or that lost their process."""
-    query = Query(RUNS, {"session": name(session_id)}, order="arrived")
-    return [_load(record) async for record in scope.scan(query)]
 
 
 class Member(Protocol):
@@ -186,12 +131,12 @@ class SessionProcess:
 
     # ------------------------------------------------------------------------------------------------------------- runs
 
-    async def begin(self, ground: SessionStorage, member: Member, task: TaskState, strategy: str) -> SessionRun | None:
+    async def begin(self, storage: SessionStorage, member: Member, task: TaskState, strategy: str) -> SessionRun | None:
         """Claim this task. Raise LeaseLost if another process holds it.
 
         Return None if a resilient store is unavailable. Then the task runs without a lease.
         """
-        run = SessionRun(ground.tenant, task.session_id, task.task_id, task.task_type.value, strategy)
+        run = SessionRun(storage.tenant, task.session_id, task.task_id, task.task_type.value, strategy)
         loop = asyncio.get_running_loop()
 
         async def write(scope: Scope) -> SessionRun:
@@ -199,35 +144,35 @@ class SessionProcess:
             worker = lease.name
             claim = Enqueue(RUNS, run.key, max_attempts=MAX_ATTEMPTS, worker=worker)
             try:
-                receipt = await scope.commit(_dump(run), claim)
+                receipt = await scope.commit(dump_run(run), claim)
             except CommitRefused as error:
                 raise LeaseLost from error
             fence = receipt.fence(RUNS, run.key)
             held = replace(run, claim=Claim(scope, RUNS, run.key, fence, 1, MAX_ATTEMPTS, "", 0))
             if worker != lease.name:
                 raise LeaseLost
-            self._hold(ground, _Held(held, loop, weakref.ref(member)))
+            self._hold(storage, _Held(held, loop, weakref.ref(member)))
             return held
 
-        return await ground.attempt(write, None, "begin_run")
+        return await storage.attempt(write, None, "begin_run")
 
-    async def resume(self, ground: SessionStorage, member: Member, run: SessionRun) -> None:
+    async def resume(self, storage: SessionStorage, member: Member, run: SessionRun) -> None:
         """Run a task again that was taken over."""
         held = _Held(run, asyncio.get_running_loop(), weakref.ref(member))
 
         async def listen(_scope: Scope) -> None:
-            self._hold(ground, held)
+            self._hold(storage, held)
 
-        await ground.call(listen)
+        await storage.call(listen)
 
-    def end(self, ground: SessionStorage, run: SessionRun) -> None:
+    def end(self, storage: SessionStorage, run: SessionRun) -> None:
         """Complete the task's work item, after all earlier saves."""
         if run.claim is None:
             return
         held = self._held.get((run.claim.partition, run.key))
         if held is not None and held.run == run:
             self._forget(held)
-        ground.save("end_run", run.claim.complete(), Delete(RUNS, run.key), Drop(INBOXES, run.key))
+        storage.save("end_run", run.claim.complete(), Delete(RUNS, run.key), Drop(INBOXES, run.key))
 
     def give_back(self, run: SessionRun) -> None:
         """Release the task for another process."""
@@ -235,32 +180,32 @@ class SessionProcess:
             self._forget(held)
             self._unwanted.append(run.claim)
 
-    async def settle(self, ground: SessionStorage, session_id: str, runs: Sequence[SessionRun] | None = None) -> None:
+    async def settle(self, storage: SessionStorage, session_id: str, runs: Sequence[SessionRun] | None = None) -> None:
         """Take over the tasks of this session from dead processes, and wait until they are recovered.
 
         ``runs`` is the result of `list_runs`, if the caller has read it.
         """
         if runs is None:
             none: Sequence[SessionRun] = ()
-            runs = await ground.attempt(lambda scope: list_runs(scope, session_id), none, "list_runs")
+            runs = await storage.attempt(lambda scope: list_runs(scope, session_id), none, "list_runs")
         held = {(each.run.tenant, each.run.key) for each in self._held.values() if not each.loop.is_closed()}
-        if all((ground.tenant, run.key) in held for run in runs):
+        if all((storage.tenant, run.key) in held for run in runs):
             return
 
         async def claim(_scope: Scope) -> None:
             await self._start()
             await self._claim()
 
-        await ground.attempt(claim, None, "recover")
-        mine = (ground.tenant, session_id)
+        await storage.attempt(claim, None, "recover")
+        mine = (storage.tenant, session_id)
         taking = [future for future, run in self._taking.items() if (run.tenant, run.session_id) == mine]
         await asyncio.gather(*map(asyncio.wrap_future, taking), return_exceptions=True)
 
-    def _hold(self, ground: SessionStorage, held: _Held) -> None:
+    def _hold(self, storage: SessionStorage, held: _Held) -> None:
         """Register the task and follow its inbox; runs on the kernel's loop."""
         assert held.run.claim is not None
         self._held[held.run.claim.partition, held.run.key] = held
-        held.follower = asyncio.get_running_loop().create_task(self._follow(ground, held), name="session-inbox")
+        held.follower = asyncio.get_running_loop().create_task(self._follow(storage, held), name="session-inbox")
 
     def _forget(self, held: _Held) -> None:
         assert held.run.claim is not None
@@ -269,7 +214,7 @@ class SessionProcess:
 
     # --------------------------------------------------------------------------------------------------------- controls
 
-    async def pass_on(self, ground: SessionStorage, event: Any) -> bool:
+    async def pass_on(self, storage: SessionStorage, event: Any) -> bool:
         """Send a control to the process that runs the task; return False if there is none."""
         key = joined(event.session_id, event.task_id)
         demand = Append(INBOXES, key, (Draft("steering", encode(event.model_dump()), name(event.event_id)),))
@@ -281,18 +226,18 @@ class SessionProcess:
                 return False
             return True
 
-        return await ground.attempt(write, otherwise=False, method="pass_on")
+        return await storage.attempt(write, otherwise=False, method="pass_on")
 
-    async def _follow(self, ground: SessionStorage, held: _Held) -> None:
+    async def _follow(self, storage: SessionStorage, held: _Held) -> None:
         after = 0  # a task that runs again gets all controls again
         await asyncio.sleep(LISTEN_AFTER_SECONDS)
         while True:
             try:
-                entries = await ground.next_entries(INBOXES, held.run.key, after)
+                entries = await storage.next_entries(INBOXES, held.run.key, after)
             except KeelboltError:
                 return
             for entry in entries:
-                after, event = entry.seq, ground.types.make("SteeringEvent", decode(entry.data))
+                after, event = entry.seq, storage.types.make("SteeringEvent", decode(entry.data))
                 held.call(lambda member, event=event: member.steered(event))  # type: ignore[misc]
 
     # --------------------------------------------------------------------------------------------- on the kernel's loop
@@ -357,7 +302,7 @@ class SessionProcess:
             with contextlib.suppress(CommitRefused):
                 await self._ask(lambda kernel: kernel.commit(claim.partition, claim.complete()))
             return
-        run = _load(record, claim)
+        run = load_run(record, claim)
         found = self._member_for(run)
         if found is None:
             self._unwanted.append(claim)

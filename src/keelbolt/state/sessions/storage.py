@@ -1,4 +1,4 @@
-"""Access to the storage of a StateStore for session data.
+"""Access to the storage of a StateStore for session data, and the stored runs of tasks.
 
 A store may run its kernel in its own thread; sessions access it from their event loops.
 """
@@ -6,15 +6,18 @@ A store may run its kernel in its own thread; sessions access it from their even
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from keelbolt.errors import CommitRefused, InvalidRequest, InvalidState, KeelboltError, StateStoreError, StateTimeout
-from keelbolt.kernel import Entry, Operation, Scope
-from keelbolt.state.engine.erasure_guard import ErasureGuard
-from keelbolt.state.engine.policy import tell_load_failed, tell_save_failed
-from keelbolt.state.engine.saving import Saved
+from keelbolt.kernel import Claim, Entry, Operation, Put, Query, Record, Scope, new_id
+from keelbolt.state.codec import decode, encode
+from keelbolt.state.engine.connection import tell_load_failed, tell_save_failed
+from keelbolt.state.engine.writes import ErasureGuard, Saved
+from keelbolt.state.families import RUNS
+from keelbolt.state.names import joined, name
 from keelbolt.state.store import StateStore
 
 T = TypeVar("T")
@@ -130,3 +133,48 @@ def _error(done: Future[T]) -> KeelboltError | None:
 def may_come_back(error: KeelboltError) -> bool:
     """Return whether the same work may succeed when the storage is available again."""
     return error.retryable or not isinstance(error, InvalidRequest | CommitRefused | StateStoreError)
+
+
+# ----------------------------------------------------------------------------------------------------------------- runs
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRun:
+    """A task that a process runs. ``claim`` is set only in the process that holds it."""
+
+    tenant: str
+    session_id: str
+    task_id: str
+    task_type: str
+    strategy: str
+    claim: Claim | None = None
+
+    @property
+    def key(self) -> str:
+        """The key of its record, its work item and its inbox."""
+        return joined(self.session_id, self.task_id)
+
+    @property
+    def checks(self) -> tuple[Operation, ...]:
+        """The check that no other process has taken over the task."""
+        return (self.claim.fenced(),) if self.claim is not None else ()
+
+
+_STORED = ("tenant", "session_id", "task_id", "task_type", "strategy")
+
+
+def dump_run(run: SessionRun) -> Put:
+    """Return the write that stores the run."""
+    body = encode({part: getattr(run, part) for part in _STORED})
+    return Put(RUNS, run.key, body, {"session": name(run.session_id), "arrived": new_id()})
+
+
+def load_run(record: Record, claim: Claim | None = None) -> SessionRun:
+    """Return the run of a stored record."""
+    return SessionRun(**decode(record.body), claim=claim)
+
+
+async def list_runs(scope: Scope, session_id: str) -> Sequence[SessionRun]:
+    """Return the tasks of a session that a process runs, or that lost their process."""
+    query = Query(RUNS, {"session": name(session_id)}, order="arrived")
+    return [load_run(record) async for record in scope.scan(query)]

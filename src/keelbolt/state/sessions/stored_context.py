@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from keelbolt.errors import CommitRefused
 from keelbolt.kernel import Insert, Operation, Patch, Record, Replace, Scope
 from keelbolt.state.codec import decode, encode
-from keelbolt.state.engine.erasure_guard import ErasureGuard, refused_for_good
+from keelbolt.state.engine.writes import ErasureGuard, refused_for_good
 from keelbolt.state.families import CONTEXTS
 from keelbolt.state.names import name
 from keelbolt.state.sessions.context import SessionContext

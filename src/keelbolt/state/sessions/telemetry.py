@@ -11,20 +11,24 @@ import contextlib
 import logging
 import time
 from collections import deque
-from typing import Any, Literal, Protocol
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, Field
 
+from keelbolt.errors import MissingExtra
 from keelbolt.state.types.tasks import TaskState, TaskStatus, TaskType
 
-LEVELS = {"failed": logging.ERROR, "cancelled": logging.WARNING}
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+    from prometheus_client import CollectorRegistry
 
+LEVELS = {"failed": logging.ERROR, "cancelled": logging.WARNING}
 EVENTS_WAITING = 1000
 EMIT_SECONDS = 5.0
 LAST_SECONDS = 1.0
-
+NANOSECONDS = 1_000_000_000
 Outcome = Literal["spawned", "completed", "failed", "cancelled"]
-
 logger = logging.getLogger("keelbolt.state.sessions")
 
 
@@ -76,44 +80,6 @@ class TaskTelemetryEvent(BaseModel):
         )
 
 
-class TaskTelemetrySink(Protocol):
-    """Receives telemetry events."""
-
-    async def emit(self, event: TaskTelemetryEvent) -> None:
-        """Process one event."""
-
-
-class NoOpTaskTelemetrySink:
-    """Discards all events."""
-
-    async def emit(self, event: TaskTelemetryEvent) -> None:
-        """Discard the event."""
-
-
-class LoggingTaskTelemetrySink:
-    """Logs one line per event: info, a warning for cancelled tasks, an error for failed ones."""
-
-    def __init__(self, logger: logging.Logger | None = None, *, include_extra: bool = True) -> None:
-        self._logger = logger or logging.getLogger("keelbolt.state.sessions.telemetry")
-        self._include_extra = include_extra
-
-    async def emit(self, event: TaskTelemetryEvent) -> None:
-        """Log the event."""
-        shown = {
-            "session_id": event.session_id,
-            "task_id": event.task_id,
-            "task_type": event.task_type.value,
-            "trace_id": event.trace_id,
-            "parent_task_id": event.parent_task_id,
-            "mode": event.mode,
-            "spawn_reason": event.spawn_reason,
-            "duration_ms": None if event.duration_ms is None else round(event.duration_ms, 2),
-            **(event.extra if self._include_extra else {}),
-        }
-        text = " ".join(f"{name}={value}" for name, value in shown.items() if value is not None)
-        self._logger.log(LEVELS.get(event.outcome, logging.INFO), "%s %s", event.event_type, text)
-
-
 class Telemetry:
     """Sends events to a sink in the background. `dropped` and `failed` count events that the sink did not process."""
 
@@ -158,3 +124,108 @@ class Telemetry:
             except Exception:
                 self.failed += 1
                 logger.warning("A telemetry sink failed for the event %s.", event.event_type, exc_info=self.failed == 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------- sinks
+
+
+class TaskTelemetrySink(Protocol):
+    """Receives telemetry events."""
+
+    async def emit(self, event: TaskTelemetryEvent) -> None:
+        """Process one event."""
+
+
+class NoOpTaskTelemetrySink:
+    """Discards all events."""
+
+    async def emit(self, event: TaskTelemetryEvent) -> None:
+        """Discard the event."""
+
+
+class LoggingTaskTelemetrySink:
+    """Logs one line per event: info, a warning for cancelled tasks, an error for failed ones."""
+
+    def __init__(self, logger: logging.Logger | None = None, *, include_extra: bool = True) -> None:
+        self._logger = logger or logging.getLogger("keelbolt.state.sessions.telemetry")
+        self._include_extra = include_extra
+
+    async def emit(self, event: TaskTelemetryEvent) -> None:
+        """Log the event."""
+        shown = {
+            "session_id": event.session_id,
+            "task_id": event.task_id,
+            "task_type": event.task_type.value,
+            "trace_id": event.trace_id,
+            "parent_task_id": event.parent_task_id,
+            "mode": event.mode,
+            "spawn_reason": event.spawn_reason,
+            "duration_ms": None if event.duration_ms is None else round(event.duration_ms, 2),
+            **(event.extra if self._include_extra else {}),
+        }
+        text = " ".join(f"{name}={value}" for name, value in shown.items() if value is not None)
+        self._logger.log(LEVELS.get(event.outcome, logging.INFO), "%s %s", event.event_type, text)
+
+
+class PrometheusTaskTelemetrySink:
+    """Counts tasks by outcome and type, and measures their duration. Ids never become labels."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        if find_spec("prometheus_client") is None:
+            raise MissingExtra("prometheus", "prometheus-client")
+        import prometheus_client  # noqa: PLC0415 - optional dependency
+
+        registry = registry or prometheus_client.REGISTRY
+        labels = ["outcome", "task_type", "mode"]
+        self._tasks = prometheus_client.Counter(
+            "keelbolt_session_tasks", "Session tasks by outcome", labels, registry=registry
+        )
+        self._seconds = prometheus_client.Histogram(
+            "keelbolt_session_task_seconds", "Run time of session tasks in seconds", labels, registry=registry
+        )
+
+    async def emit(self, event: TaskTelemetryEvent) -> None:
+        """Count the event."""
+        labels = (event.outcome, event.task_type.value, event.mode or "")
+        self._tasks.labels(*labels).inc()
+        if event.duration_ms is not None:
+            self._seconds.labels(*labels).observe(event.duration_ms / 1000)
+
+
+class OpenTelemetryTaskTelemetrySink:
+    """Creates a span for each ended task, from its start to its end; a failed task's span carries its error."""
+
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        if find_spec("opentelemetry") is None:
+            raise MissingExtra("otel", "opentelemetry")
+        from opentelemetry import trace  # noqa: PLC0415 - optional dependency
+
+        self._tracer = tracer or trace.get_tracer("keelbolt")
+
+    async def emit(self, event: TaskTelemetryEvent) -> None:
+        """Create the task's span."""
+        if event.outcome == "spawned":
+            return
+        from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415
+
+        ended = int(event.created_at_s * NANOSECONDS)
+        began = ended - int((event.duration_ms or 0.0) * NANOSECONDS / 1000)
+        span = self._tracer.start_span("session.task", start_time=began, attributes=_attributes(event))
+        if event.outcome == "failed":
+            span.set_status(Status(StatusCode.ERROR, str(event.extra.get("error", ""))))
+        span.end(end_time=ended)
+
+
+def _attributes(event: TaskTelemetryEvent) -> dict[str, Any]:
+    named = {
+        "session_id": event.session_id,
+        "task_id": event.task_id,
+        "parent_task_id": event.parent_task_id,
+        "trace_id": event.trace_id,
+        "task_type": event.task_type.value,
+        "status": event.status.value,
+        "outcome": event.outcome,
+        "mode": event.mode,
+        "spawn_reason": event.spawn_reason,
+    }
+    return {f"keelbolt.{name}": value for name, value in named.items() if value is not None}

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from keelbolt.state.types.actions import PlannerAction
-from keelbolt.state.types.artifacts import ArtifactRef, ArtifactRetentionConfig, ArtifactScope
-from keelbolt.state.types.events import RemoteBinding, StoredEvent
+from keelbolt.state.types.events import ArtifactRef, ArtifactRetentionConfig, ArtifactScope, RemoteBinding, StoredEvent
 from keelbolt.state.types.planner import BackgroundTaskResult, PlannerEvent
-from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
 from keelbolt.state.types.tasks import (
     StateUpdate,
+    SteeringEvent,
+    SteeringEventType,
     TaskContextSnapshot,
     TaskState,
     TaskStatus,
     TaskType,
     UpdateType,
 )
-from keelbolt.state.types.trajectories import Trajectory, TrajectoryStep, TrajectorySummary
+from keelbolt.state.types.trajectories import PlannerAction, Trajectory, TrajectoryStep, TrajectorySummary
 
 __all__ = [
     "ArtifactRef",

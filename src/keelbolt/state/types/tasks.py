@@ -1,7 +1,11 @@
-"""The tasks of a session, the context with which they were started, and their updates."""
+"""The tasks of a session, the context with which they were started, their updates, and steering events.
+
+Steering events are controls that users and systems send to a running task.
+"""
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -107,3 +111,45 @@ class TaskState:
         """Change the status and ``updated_at``."""
         self.status = status
         self.updated_at = utc_now()
+
+
+class SteeringEventType(str, Enum):  # noqa: UP042
+    """What is asked of the task."""
+
+    INJECT_CONTEXT = "INJECT_CONTEXT"
+    REDIRECT = "REDIRECT"
+    CANCEL = "CANCEL"
+    PRIORITIZE = "PRIORITIZE"
+    PAUSE = "PAUSE"
+    RESUME = "RESUME"
+    APPROVE = "APPROVE"
+    REJECT = "REJECT"
+    USER_MESSAGE = "USER_MESSAGE"
+
+
+class SteeringEvent(BaseModel):
+    """One such demand. A repeat of ``event_id`` in its session is the same demand."""
+
+    session_id: str
+    task_id: str
+    event_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
+    event_type: SteeringEventType
+    payload: dict[str, Any] = Field(default_factory=dict)
+    trace_id: str | None = None
+    source: str = "user"
+    created_at: datetime = Field(default_factory=utc_now)
+
+    def to_injection(self) -> str:
+        """Return the JSON that is shown to the model."""
+        return json.dumps(
+            {
+                "steering": {
+                    "event_id": self.event_id,
+                    "task_id": self.task_id,
+                    "event_type": self.event_type.value,
+                    "payload": dict(self.payload),
+                    "created_at": self.created_at.isoformat(),
+                }
+            },
+            ensure_ascii=False,
+        )

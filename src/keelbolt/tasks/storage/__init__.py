@@ -9,7 +9,7 @@ A storage of your own needs three methods; `keelbolt.conformance.task_storage` c
 
 from __future__ import annotations
 
-from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult
+from keelbolt.tasks.listing import ListTasksQuery, ListTasksResult
 from keelbolt.tasks.storage.contract import ArtifactWrite, ContextT, Storage
 from keelbolt.tasks.storage.engines import (
     InMemoryStorage,

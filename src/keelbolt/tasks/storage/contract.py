@@ -13,7 +13,7 @@ from typing import Any, Generic, Self
 from typing_extensions import TypeVar
 
 from keelbolt.protocol.types import Artifact, Message, Task, TaskState
-from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult
+from keelbolt.tasks.listing import ListTasksQuery, ListTasksResult
 
 ContextT = TypeVar("ContextT", default=Any)
 

@@ -3,16 +3,19 @@
 Each step is stored before the next one begins: a generation of the model is one iteration, and the result of each call
 is stored separately. After a crash, at most the step in doubt is repeated: one generation, or one call with the same
 id.
+
+The model gets the conversation of the thread: messages and calls in order, each call with its result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from keelbolt.errors import (
@@ -23,16 +26,23 @@ from keelbolt.errors import (
     TurnGateTimeout,
 )
 from keelbolt.names import suggestion
-from keelbolt.turns.chat.conversation import conversation
-from keelbolt.turns.chat.protocol import CallRequest, Model, ModelRequest, TextDelta, ThoughtDelta, ToolSpec, Usage
+from keelbolt.turns.callbacks import Window
+from keelbolt.turns.chat.protocol import (
+    CallRequest,
+    ChatMessage,
+    Model,
+    ModelRequest,
+    TextDelta,
+    ThoughtDelta,
+    ToolSpec,
+    Usage,
+)
 from keelbolt.turns.chat.tool import Calling, calling
 from keelbolt.turns.dispatch_context import DispatchContext
-from keelbolt.turns.helpers import ExecutorHelpers
-from keelbolt.turns.hydrate import hydrate
-from keelbolt.turns.pipeline import Next
-from keelbolt.turns.primitives import Message, SpooledArtifact, Thought, ToolCall
+from keelbolt.turns.middleware import Next, hydrate
+from keelbolt.turns.primitives import Media, Message, SpooledArtifact, Thought, ToolCall
+from keelbolt.turns.reports import ExecutorHelpers
 from keelbolt.turns.tools import Tool, ToolResult
-from keelbolt.turns.windows import Window
 
 HISTORY = Window(last=100)
 MAX_RESULT_CHARACTERS = 100_000  # of one result in a request to the model
@@ -249,3 +259,79 @@ def _is_spooled(call: ToolCall) -> bool:
 async def _spooled(call: ToolCall) -> str:
     assert isinstance(call.results, SpooledArtifact)
     return (await call.results.as_string())[:MAX_RESULT_CHARACTERS]
+
+
+# --------------------------------------------------------------------------------------------------------- conversation
+
+
+UNFINISHED = "This call was not finished: its turn ended first."
+Texts = Mapping[int, str]
+
+
+def conversation(
+    messages: Iterable[Message], calls: Iterable[ToolCall], texts: Texts, *, turn: str, asked: Collection[str]
+) -> list[ChatMessage]:
+    """Return the entries ordered by time; the calls of one generation follow its text in one entry.
+
+    Entries of this turn come last, even if other turns run on the thread at the same time: the model answers the
+    messages of this turn (``asked``: their ids). Unfinished calls of other turns are omitted. ``texts`` has the
+    results that are not plain text, by ``id()`` of the call.
+    """
+    entries: list[tuple[tuple[bool, datetime, int], Message | list[ToolCall]]]
+    entries = [((each.id in asked or each.id.startswith(f"{turn}."), each.created_at, 0), each) for each in messages]
+    groups: dict[str, list[ToolCall]] = {}
+    for call in calls:
+        own = call.id.startswith(f"{turn}.")
+        if own or call.is_complete:
+            groups.setdefault(_generation(call.id), []).append(call)
+    entries += [((name.startswith(f"{turn}."), group[0].created_at, 1), group) for name, group in groups.items()]
+    numbers = count()
+    found: list[ChatMessage] = []
+    for _, entry in sorted(entries, key=lambda pair: pair[0]):
+        if isinstance(entry, Message):
+            found.append(ChatMessage(entry.role, _said(entry)))
+            continue
+        ids = [f"call_{next(numbers)}" for _ in entry]
+        requests = tuple(
+            CallRequest(call.tool, json.dumps(call.args, ensure_ascii=False), name)
+            for call, name in zip(entry, ids, strict=True)
+        )
+        if found and found[-1].role == "assistant" and not found[-1].calls:
+            found[-1] = ChatMessage("assistant", found[-1].text, requests)
+        else:
+            found.append(ChatMessage("assistant", "", requests))
+        for call, name in zip(entry, ids, strict=True):
+            failed = call.is_error or not call.is_complete
+            found.append(ChatMessage("tool", _result(call, texts), call_id=name, is_error=failed))
+    return found
+
+
+def _generation(call_id: str) -> str:
+    """Return the generation of a call id, ``turn.iteration``; call ids are ``turn.iteration.number``."""
+    return call_id.rpartition(".")[0] or call_id
+
+
+def _said(message: Message) -> str:
+    text = "" if message.content is None else str(message.content)
+    files = [
+        f"[attached: {', '.join(filter(None, (media.filename, media.mime_type, media.source)))}]"
+        for media in message.attachments
+    ]
+    return "\n".join([*([text] if text else []), *files]) or "(empty)"
+
+
+def _result(call: ToolCall, texts: Texts) -> str:
+    if not call.is_complete:
+        return UNFINISHED
+    if id(call) in texts:
+        return texts[id(call)]
+    return described(call.results)
+
+
+def described(results: object) -> str:
+    """Return results as text; media are named, not included."""
+    if isinstance(results, tuple):
+        return "\n".join(map(described, results))
+    if isinstance(results, Media):
+        return f"[{results.kind}: {results.filename}, {results.mime_type}]"
+    return "[text]" if isinstance(results, SpooledArtifact) else str(results)

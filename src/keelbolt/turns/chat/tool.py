@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic_core import to_json
 
 from keelbolt.errors import InvalidInitialToolValue
-from keelbolt.turns.helpers import ExecutorHelpers
 from keelbolt.turns.primitives import Media
+from keelbolt.turns.reports import ExecutorHelpers
 from keelbolt.turns.tools import Approval, Tool, ToolResult
 
 INJECTED = ("ctx", "helpers", "call_id")

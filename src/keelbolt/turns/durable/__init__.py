@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from keelbolt.turns.durable.adapter import DurableStorage, durable_storage
+from keelbolt.turns.durable.blobs import TurnBlobs, TurnBytes
 from keelbolt.turns.durable.families import TurnRetention
 from keelbolt.turns.durable.gate_records import StoredGate
 from keelbolt.turns.durable.gates import DurableGates
 from keelbolt.turns.durable.leased import LeasedTurns, LeftTurn
-from keelbolt.turns.durable.policies import WritePolicy
-from keelbolt.turns.durable.progress import DurableProgress
 from keelbolt.turns.durable.readers import StoredMediaReader, StoredSpoolReader
 from keelbolt.turns.durable.retention import SweptTurns
 from keelbolt.turns.durable.scope import TurnScope, scope_in_stash
-from keelbolt.turns.durable.shelves import TurnBlobs, TurnBytes
+from keelbolt.turns.durable.store import DurableProgress, WritePolicy
 
 __all__ = [
     "DurableGates",

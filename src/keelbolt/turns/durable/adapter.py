@@ -13,21 +13,16 @@ from keelbolt.errors import InvalidValue, SchemaTooNew, StorageClosed, TurnStora
 from keelbolt.kernel import Kernel, Scope, open_storage
 from keelbolt.kernel.contract import LEASE_SECONDS
 from keelbolt.outbound.download import DownloadRules
-from keelbolt.turns.callbacks import StorageCallbacks
-from keelbolt.turns.codec import KINDS, ArtifactTypes, Kind, Resolvers, TurnCodec
-from keelbolt.turns.codec.kinds import PLURALS
+from keelbolt.turns.callbacks import FetchPolicy, StorageCallbacks
+from keelbolt.turns.codec import KINDS, PLURALS, ArtifactTypes, Kind, Resolvers, TurnCodec
 from keelbolt.turns.dispatch import Executor
 from keelbolt.turns.durable import retention
-from keelbolt.turns.durable.blobs import Blobs, BytesAddress, Conduit
-from keelbolt.turns.durable.families import FAMILIES
-from keelbolt.turns.durable.format import check_format, upgrade
+from keelbolt.turns.durable.blobs import Blobs, BytesAddress, Conduit, TurnBlobs
+from keelbolt.turns.durable.families import FAMILIES, TurnAddress, WriteAddress
 from keelbolt.turns.durable.gates import DurableGates
 from keelbolt.turns.durable.leased import Again, LeasedTurns
-from keelbolt.turns.durable.places import TurnAddress, WriteAddress
-from keelbolt.turns.durable.policies import WritePolicy
-from keelbolt.turns.durable.progress import DurableProgress
-from keelbolt.turns.durable.readers import EAGER_BYTES
-from keelbolt.turns.durable.records import Duplicates
+from keelbolt.turns.durable.readers import EAGER_BYTES, URL_TAG, RemoteMediaReader
+from keelbolt.turns.durable.records import Duplicates, check_format, upgrade
 from keelbolt.turns.durable.retention import SweptTurns
 from keelbolt.turns.durable.scope import (
     Reach,
@@ -40,14 +35,11 @@ from keelbolt.turns.durable.scope import (
     tenant_scope,
     under,
 )
-from keelbolt.turns.durable.shelves import TurnBlobs
-from keelbolt.turns.durable.store import TurnStore
+from keelbolt.turns.durable.store import DurableProgress, TurnStore, WritePolicy
 from keelbolt.turns.durable.unit import current
 from keelbolt.turns.primitives import Message
 from keelbolt.turns.readers import Descriptor, MediaReader, answer
-from keelbolt.turns.remote_media import URL_TAG, RemoteMediaReader
 from keelbolt.turns.runner import TurnRunner, TurnRunnerChanges
-from keelbolt.turns.windows import FetchPolicy
 
 Callback = Callable[..., Awaitable[Any]]
 REAP_SECONDS = 3600.0

@@ -1,4 +1,4 @@
-"""Bytes of turns: written through the conduits, and held by the records that refer to them.
+"""Bytes of turns: written through the conduits by id, and held by the records that refer to them.
 
 written ─▶ staged ──a record that refers to them is committed──▶ committed ──the record is purged──▶ gone
              └───────────no record did, and reap() found them old enough──────────────────────────▶ gone
@@ -9,25 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from keelbolt.errors import CommitRefused, StorageBusy, TurnStorageCorrupt
 from keelbolt.kernel import Delete, Insert, Operation, Query, Record, Replace, Scope
+from keelbolt.kernel.blobs import chunks_of
 from keelbolt.kernel.records import Scalar
-from keelbolt.kernel.staging import chunks_of
-from keelbolt.turns.codec.codec import readers_of
-from keelbolt.turns.codec.resolvers import Resolvers
+from keelbolt.turns.codec import Resolvers, readers_of
 from keelbolt.turns.durable import readers
 from keelbolt.turns.durable.families import BYTES
 from keelbolt.turns.durable.readers import Bytes, ConduitEntry, StoredMediaReader, StoredSpoolReader
 from keelbolt.turns.durable.records import dump
-from keelbolt.turns.durable.scope import under
+from keelbolt.turns.durable.scope import TurnLike, under
 from keelbolt.turns.durable.unit import Unit, holdings
-from keelbolt.turns.lines import STRETCH_BYTES, LineCounter
 from keelbolt.turns.readers import (
+    STRETCH_BYTES,
     BlobInfo,
     ByteSource,
     Descriptor,
+    LineCounter,
     MediaReader,
     SpoolReader,
     answer,
@@ -253,3 +253,45 @@ def _at(record: Record) -> int:
 def _info(record: Record) -> BlobInfo:
     found = Bytes.at(_body(record))
     return BlobInfo(str(record.fields["id"]), found.size, found.sha256)
+
+
+# ---------------------------------------------------------------------------------------------------------- byte stores
+
+
+R = TypeVar("R", StoredMediaReader, StoredSpoolReader)
+
+
+class TurnBytes(Generic[R]):
+    """Bytes by id. A read finds those of this turn first, then the last of any turn of the thread."""
+
+    def __init__(self, blobs: Blobs, shelf: BytesAddress) -> None:
+        self._blobs = blobs
+        self._shelf = shelf
+
+    async def write(self, key: str, data: ByteSource) -> R:
+        return cast("R", await self._blobs.write(self._shelf, key, data))
+
+    async def read(self, key: str) -> R | None:
+        return cast("R | None", await self._blobs.read(self._shelf, key))
+
+    async def delete(self, key: str) -> bool:
+        return await self._blobs.delete(self._shelf, key)
+
+    def list(self, prefix: str = "") -> AsyncIterator[BlobInfo]:
+        return self._blobs.list(self._shelf, prefix)
+
+
+class TurnBlobs:
+    """Byte stores of a storage, per turn."""
+
+    def __init__(self, blobs: Blobs, shelf: Callable[[TurnLike, Conduit], BytesAddress]) -> None:
+        self._blobs = blobs
+        self._shelf = shelf
+
+    def media(self, ctx: TurnLike) -> TurnBytes[StoredMediaReader]:
+        """Return the media of this turn's thread, as a ByteStore that can also list."""
+        return TurnBytes(self._blobs, self._shelf(ctx, "media"))
+
+    def spool(self, ctx: TurnLike) -> TurnBytes[StoredSpoolReader]:
+        """Return the spooled text of this turn's thread, as a ByteStore that can also list."""
+        return TurnBytes(self._blobs, self._shelf(ctx, "retrievable"))

@@ -1,15 +1,17 @@
 """Collections of turns in the kernel. One partition holds all data of a tenant, so that an iteration is one commit.
 
 ``owner`` is the thread, agent or tenant that shares a record, and ``seq`` the record's position within the owner. A
-deleted record has the owner DELETED and its deletion time as seq, so that it is not in the indexes of live records,
-and one range finds the expired ones. ``place`` is the original seq.
+deleted record has the owner DELETED and its deletion time as seq, so that it is not in the indexes of live records, and
+one range finds the expired ones. ``place`` is the original seq.
+
+The addresses of turns include the checks that refuse a process that no longer runs its turn.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import unquote
@@ -17,8 +19,9 @@ from urllib.parse import unquote
 from keelbolt.auth.principal import Principal
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
 from keelbolt.data.retention import FacePolicy
-from keelbolt.kernel import Collection, Detach, Index, Kernel, Query, Record, Scope
-from keelbolt.turns.codec.kinds import Kind
+from keelbolt.errors import CommitRefused, TurnTakenOver
+from keelbolt.kernel import Collection, Detach, FieldIn, Index, Kernel, Query, Record, Scope
+from keelbolt.turns.codec import Kind
 from keelbolt.turns.durable.readers import Bytes
 from keelbolt.turns.durable.scope import PARTITIONS, name, owner_in, partition_of, tenant_scope, under
 
@@ -243,3 +246,51 @@ FACE = Face(
 )
 FAMILIES = tuple(FACE.collections())
 GATE_FAMILIES = (_GATES.collection,)
+
+
+# ------------------------------------------------------------------------------------------------------------ addresses
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAddress:
+    """Address for a turn's writes: its id, its tenant's scope, and the owners of its records."""
+
+    turn: str
+    scope: Scope
+    owners: Mapping[Kind, str]
+    run: int = 0  # number of this run of the turn; 0: not tracked
+
+    @property
+    def guard(self) -> FieldIn | None:
+        """The check that refuses a run of this turn after another run has started."""
+        return guard_of(under(self.owners["message"], self.turn), self.run) if self.run else None
+
+    def same_turn(self, other: WriteAddress) -> bool:
+        return self.turn == other.turn and self.scope == other.scope and self.owners == other.owners
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAddress:
+    """Address of a turn's record. ``turn`` is its key, ``run`` the number of this run (0: not tracked)."""
+
+    scope: Scope
+    owner: str
+    turn: str
+    run: int
+    tenant: str
+    thread: str
+
+    @property
+    def guards(self) -> tuple[FieldIn, ...]:
+        guard = guard_of(self.turn, self.run)
+        return () if guard is None else (guard,)
+
+    def check(self, refusal: CommitRefused) -> None:
+        """Raise TurnTakenOver if the guard caused the refusal."""
+        if refusal.check in self.guards:
+            raise TurnTakenOver
+
+
+def guard_of(turn: str, run: int) -> FieldIn | None:
+    """Return the check that refuses a commit of this run after another run has started."""
+    return FieldIn(TURNS, turn, "run", (run,)) if run else None

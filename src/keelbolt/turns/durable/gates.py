@@ -17,14 +17,12 @@ from keelbolt.errors import (
     TurnStorageNotFound,
 )
 from keelbolt.kernel import Append, Claim, Draft, Enqueue, Insert, Kernel, Query, Record, Replace, Scope
-from keelbolt.turns.answers import GateAnswer
-from keelbolt.turns.durable.families import GATE_FAMILIES, GATE_LOG, GATES, WAKES
+from keelbolt.turns.durable.families import GATE_FAMILIES, GATE_LOG, GATES, WAKES, TurnAddress
 from keelbolt.turns.durable.gate_records import GateState, StoredGate, new_gate, read_gate, read_token
-from keelbolt.turns.durable.places import TurnAddress
 from keelbolt.turns.durable.retention import scopes
 from keelbolt.turns.durable.scope import TurnLike, under
 from keelbolt.turns.events import now
-from keelbolt.turns.gates import Settlement, TurnGate
+from keelbolt.turns.gates import GateAnswer, Settlement, TurnGate
 
 LOOK_SECONDS = 30.0  # poll interval of a waiting process, in case a notification is lost
 PAGE = 100

@@ -1,6 +1,8 @@
-"""Readers of stored bytes. Each is bound to a digest, so it reads the same bytes even if the id changes.
+"""Readers of stored bytes, and of media at a URL given by a client.
 
-Every chunk is verified when it is read; a complete read is also verified against the digest.
+A reader of stored bytes is bound to a digest, so it reads the same bytes even if the id changes. Every chunk is
+verified when it is read; a complete read is also verified against the digest. Media at a URL is downloaded when it is
+read, under the rules of the storage.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from typing import Any
 
 from keelbolt.errors import BlobNotFound, StorageCorrupt, TurnStorageCorrupt, TurnStorageNotFound
 from keelbolt.kernel import BlobReader, Scope
-from keelbolt.turns.lines import LineIndex, lines_between, text_of
-from keelbolt.turns.memory_bytes import InMemorySpoolReader
-from keelbolt.turns.readers import Descriptor
+from keelbolt.outbound.download import DownloadRules, download
+from keelbolt.turns.in_memory import InMemorySpoolReader
+from keelbolt.turns.readers import Descriptor, LineIndex, lines_between, text_of
 
 MEDIA_TAG = "media:keelbolt"
 SPOOL_TAG = "spool:keelbolt"
@@ -169,3 +171,32 @@ def _explained(digest: str) -> Iterator[None]:
         ) from damaged
     except BlobNotFound as gone:
         raise TurnStorageNotFound(f"the bytes {digest} are gone: no record referred to them", cause=gone) from gone
+
+
+# --------------------------------------------------------------------------------------------------------- remote media
+
+
+URL_TAG = "keelbolt.url"
+
+
+class RemoteMediaReader:
+    """Downloads the file at each `stream`. Raises AddressNotAllowed or DownloadFailed."""
+
+    def __init__(self, url: str, rules: DownloadRules) -> None:
+        self.url = url
+        self._rules = rules
+
+    @classmethod
+    def at(cls, rules: DownloadRules, locator: Any) -> RemoteMediaReader:
+        """Return the reader for a locator from `describe`."""
+        return cls(str(locator["url"]), rules)
+
+    def stream(self) -> AsyncIterator[bytes]:
+        return download(self.url, self._rules)
+
+    async def byte_length(self) -> int | None:
+        """Return None: the length is not known before the download."""
+        return None
+
+    def describe(self) -> Descriptor:
+        return Descriptor(tag=URL_TAG, locator={"url": self.url})

@@ -1,4 +1,12 @@
-"""Stores, changes, deletes and fetches the records of turns: the implementation of the callbacks."""
+"""Stores, changes, deletes and fetches the records of turns (the implementation of the callbacks), and their progress.
+
+`WritePolicy` sets the behaviour that the contract leaves open.
+
+Progress is one record for each turn with a given id, written in the commits of its iterations. ``state`` is
+``running``, ``ended`` (acknowledged), or ``failed``: the turn stopped before its end, and no process continues it
+unless a caller starts it again. ``run`` counts the starts of the turn. Every commit of a run checks it, so that a
+process that was presumed dead and returns can no longer write.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +14,22 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
-from keelbolt.errors import InvalidInitialValue, InvalidValue, TurnStorageCorrupt
-from keelbolt.kernel import Kernel, Query, Record
-from keelbolt.turns.codec.codec import TurnCodec
-from keelbolt.turns.codec.kinds import KINDS, PER_TURN, PLURALS, TYPES, Kind
+from keelbolt.errors import CommitRefused, InvalidInitialValue, InvalidValue, TurnStorageCorrupt
+from keelbolt.kernel import Insert, Kernel, Patch, Query, Record, Scalar
+from keelbolt.turns.callbacks import FetchPolicy, Limit, TopK, Window, asked
+from keelbolt.turns.codec import KINDS, PER_TURN, PLURALS, TYPES, Kind, TurnCodec
+from keelbolt.turns.context import TurnProgress
 from keelbolt.turns.durable.blobs import Blobs
 from keelbolt.turns.durable.clocks import Clocks
-from keelbolt.turns.durable.families import COLLECTIONS
-from keelbolt.turns.durable.places import WriteAddress
-from keelbolt.turns.durable.policies import WritePolicy
-from keelbolt.turns.durable.records import Mutate, RemoveRecord, Stored, StoreRecord, read
-from keelbolt.turns.durable.scope import TurnScope, owner_of, tenant_scope, under
+from keelbolt.turns.durable.families import COLLECTIONS, TURNS, TurnAddress, WriteAddress
+from keelbolt.turns.durable.records import Duplicates, Mutate, RemoveRecord, Stored, StoreRecord, read
+from keelbolt.turns.durable.scope import Reach, TurnLike, TurnScope, owner_of, tenant_scope, under
 from keelbolt.turns.durable.unit import Unit, current
 from keelbolt.turns.primitives import Tokenizable
-from keelbolt.turns.windows import Limit, TopK, Window, asked
 
 PAGE = 500
 
@@ -213,3 +220,92 @@ def _id(value: Any) -> str:
 
 def _text_id(value: str | Tokenizable) -> str:
     return f"text:{hashlib.sha256(str(value).encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+# ------------------------------------------------------------------------------------------------------------- policies
+
+
+@dataclass(frozen=True, slots=True)
+class WritePolicy:
+    """``duplicates``: a different payload under a stored id is refused, or ignored, or replaces the stored one.
+
+    ``upsert``: mutate stores a missing record instead of raising. ``memories`` and ``standing_instructions`` are
+    shared by an agent of the tenant, by the whole tenant, or only within the thread.
+    """
+
+    fetch: FetchPolicy = field(default_factory=FetchPolicy)
+    duplicates: Duplicates = "refuse"
+    upsert: bool = False
+    memories: Reach = "agent"
+    standing_instructions: Reach = "agent"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fetch, FetchPolicy):
+            raise InvalidValue(f"fetch must be a FetchPolicy, not {type(self.fetch).__name__}")
+        for name, value, allowed in (
+            ("duplicates", self.duplicates, get_args(Duplicates)),
+            ("memories", self.memories, get_args(Reach)),
+            ("standing_instructions", self.standing_instructions, get_args(Reach)),
+        ):
+            if value not in allowed:
+                raise InvalidValue(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+
+    def reach(self, kind: Kind) -> Reach:
+        if kind == "memory":
+            return self.memories
+        return self.standing_instructions if kind == "standing_instruction" else "thread"
+
+
+# ------------------------------------------------------------------------------------------------------------- progress
+
+
+class DurableProgress:
+    """`storage.progress`: the ``progress_store`` of a runner."""
+
+    def __init__(self, place: Callable[[TurnLike], TurnAddress], now: Callable[[], int]) -> None:
+        self._place = place
+        self._now = now
+        self._runs: dict[int, int] = {}  # by ``id()`` of a running context
+
+    def run_of(self, ctx: TurnLike) -> int:
+        """Return the run number of this context; 0: not tracked."""
+        return self._runs.get(id(ctx), 0)
+
+    async def begin(self, ctx: TurnLike) -> TurnProgress:
+        place = self._place(ctx)
+        while True:
+            record = await place.scope.get(TURNS, place.turn)
+            found = record.fields if record is not None else {}
+            run = int(found.get("run") or 0) + 1
+            ended = found.get("state") == "ended"
+            state = "ended" if ended else "running"
+            fields: dict[str, Scalar] = {"run": run, "at": self._now(), "owner": place.owner, "state": state}
+            operation: Insert | Patch
+            if record is None:
+                operation = Insert(TURNS, place.turn, b"", {**fields, "iterations": 0})
+            else:
+                operation = Patch(TURNS, place.turn, fields, record.version)
+            try:
+                await place.scope.commit(operation)
+            except CommitRefused:
+                continue
+            self._runs[id(ctx)] = run
+            return TurnProgress(int(found.get("iterations") or 0), ended=ended)
+
+    async def reached(self, ctx: TurnLike, progress: TurnProgress) -> None:
+        place = self._place(ctx)
+        state = "ended" if progress.ended else "running"
+        fields: dict[str, Scalar] = {"iterations": progress.iterations, "state": state, "at": self._now()}
+        operation = Patch(TURNS, place.turn, fields)
+        unit = current.get()
+        if unit is not None and unit.open and unit.scope == place.scope:
+            unit.also(operation)
+            return
+        try:
+            await place.scope.commit(*place.guards, operation)
+        except CommitRefused as refusal:
+            place.check(refusal)
+            raise
+
+    def leave(self, ctx: TurnLike) -> None:
+        self._runs.pop(id(ctx), None)

@@ -20,10 +20,9 @@ from keelbolt.errors import (
 from keelbolt.kernel import Attach, Detach, FieldIn, Insert, Operation, Patch, Replace
 from keelbolt.kernel.records import Scalar
 from keelbolt.kernel.requests import MAX_OPERATIONS
-from keelbolt.turns.codec.kinds import Kind
+from keelbolt.turns.codec import Kind
 from keelbolt.turns.durable.clocks import Clocks, TenantClocks, Tick
-from keelbolt.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS, TURNS
-from keelbolt.turns.durable.places import WriteAddress
+from keelbolt.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS, TURNS, WriteAddress
 from keelbolt.turns.durable.readers import ConduitEntry
 from keelbolt.turns.durable.records import Change, Stored, fold, read
 

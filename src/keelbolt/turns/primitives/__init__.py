@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from keelbolt.turns.primitives.artifact import SpooledArtifact
-from keelbolt.turns.primitives.checks import MODALITY_HAZARDS, TRUST_TIERS, ModalityHazard, Moment, TrustTier, moment
-from keelbolt.turns.primitives.identity import Identity
-from keelbolt.turns.primitives.media import MEDIA_KINDS, Media, MediaKind, MediaStashEntry
-from keelbolt.turns.primitives.memory import Memory
-from keelbolt.turns.primitives.message import Message, Role
-from keelbolt.turns.primitives.retrievable import Retrievable
-from keelbolt.turns.primitives.text import Encoder, Tokenizable, count_tokens, register_encoding
-from keelbolt.turns.primitives.thought import Thought
+from keelbolt.turns.primitives.content import MEDIA_KINDS, Media, MediaKind, MediaStashEntry, SpooledArtifact
+from keelbolt.turns.primitives.memory import Memory, Retrievable
+from keelbolt.turns.primitives.message import Identity, Message, Role, Thought
 from keelbolt.turns.primitives.tool_call import AnyResults, Results, ToolCall, tool_call_checksum
+from keelbolt.turns.primitives.values import (
+    MODALITY_HAZARDS,
+    TRUST_TIERS,
+    Encoder,
+    ModalityHazard,
+    Moment,
+    Tokenizable,
+    TrustTier,
+    count_tokens,
+    moment,
+    register_encoding,
+)
 
 __all__ = [
     "MEDIA_KINDS",

@@ -12,10 +12,11 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from keelbolt.errors import InvalidInitialToolCallValue
-from keelbolt.protocol.canonical import ecmascript_number
-from keelbolt.turns.primitives.artifact import SpooledArtifact
-from keelbolt.turns.primitives.checks import (
+from keelbolt.protocol.signatures import ecmascript_number
+from keelbolt.turns.primitives.content import Media, SpooledArtifact
+from keelbolt.turns.primitives.values import (
     Moment,
+    Tokenizable,
     Wrong,
     flag,
     keep,
@@ -29,8 +30,6 @@ from keelbolt.turns.primitives.checks import (
     times,
     words,
 )
-from keelbolt.turns.primitives.media import Media
-from keelbolt.turns.primitives.text import Tokenizable
 
 Results: TypeAlias = "Tokenizable | SpooledArtifact | tuple[SpooledArtifact, ...] | Media | tuple[Media, ...]"
 AnyResults: TypeAlias = "str | Tokenizable | SpooledArtifact | Sequence[SpooledArtifact] | Media | Sequence[Media]"

@@ -122,9 +122,9 @@ class TextIsEncodedAnotherWay(Broken):
 
 @caught_by("the_same_bytes_are_one_blob")
 class EqualBytesAreKeptTwice(Broken):
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
         self._blobs.pop((partition, blob.digest), None)
-        await super()._stage_done(partition, upload, blob, keep_seconds)
+        return await super()._stage_done(partition, upload, blob, keep_seconds)
 
 
 @caught_by("a_source_that_raises_leaves_no_blob")

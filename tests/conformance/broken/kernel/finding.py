@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from keelbolt.errors import BadCursor, NoIndex
 from keelbolt.kernel.commits import Operation, Receipt
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.ledger import Key, RecordState
-from keelbolt.kernel.memory.indexes import Indexes
+from keelbolt.kernel.memory.content import Indexes
 from keelbolt.kernel.records import Count, Delete, Page, Patch, Put, Query, Record
 from tests.conformance.broken.kernel.fault import Broken, caught_by
 

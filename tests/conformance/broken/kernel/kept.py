@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from keelbolt.kernel.commits import Operation, Receipt
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.logs import Append
 from keelbolt.kernel.memory import MemoryKernel
 from tests.conformance.broken.kernel.fault import Broken, caught_by

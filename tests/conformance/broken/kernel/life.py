@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from keelbolt.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.contract import Health, Problem, Stats, Swept, WorkCounts
-from keelbolt.kernel.declared import CheckedCollection
+from keelbolt.kernel.declarations import CheckedCollection
 from keelbolt.kernel.hints import Board, LogTopic, QueueTopic
 from keelbolt.kernel.logs import Drop
 from keelbolt.kernel.records import Collection, Put
@@ -67,12 +67,12 @@ class Boarded(Broken):
 
 
 @caught_by("an_append_wakes_the_watch_of_its_stream")
-class AppendsWakeNobody(Boarded):
+class AppendsWakeNoWatch(Boarded):
     boards = _DeafToLogs
 
 
 @caught_by("a_drop_wakes_the_watch_of_its_stream")
-class DropsWakeNobody(Boarded):
+class DropsWakeNoWatch(Boarded):
     boards = Board
 
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
@@ -85,7 +85,7 @@ class DropsWakeNobody(Boarded):
 
 
 @caught_by("work_that_is_ready_wakes_the_watch_of_its_queue")
-class WorkWakesNobody(Boarded):
+class WorkWakesNoWatch(Boarded):
     boards = _DeafToQueues
 
 

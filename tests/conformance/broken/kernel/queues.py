@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from keelbolt.kernel.commits import Operation, Receipt
 from keelbolt.kernel.ledger import Key
-from keelbolt.kernel.memory.queues import MemoryQueues, Rows
+from keelbolt.kernel.memory.content import MemoryQueues, Rows
 from keelbolt.kernel.work import Claim, Enqueue
 from tests.conformance.broken.kernel.fault import Broken, caught_by
 

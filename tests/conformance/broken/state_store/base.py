@@ -7,7 +7,7 @@ import copy
 import json
 from typing import Any
 
-from keelbolt.state.events.history import HistoryPage
+from keelbolt.state.events.traces import HistoryPage
 from tests.conformance.broken.state_store.fault import caught_by
 from tests.conformance.broken.state_store.kept import Kept
 
@@ -252,7 +252,7 @@ class LeasesForEver(Kept):
 
 
 @caught_by("memory_is_loaded")
-class ForgetsWhatItTold(Kept):
+class ForgetsLoadedMemory(Kept):
     async def load_memory_state(self, key: str) -> Any:
         return self.data.memory.pop(key, None)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.errors import StateConflict
-from keelbolt.state.artifacts.ids import Owner, artifact_ids
+from keelbolt.state.artifacts.record import Owner, artifact_ids
 from keelbolt.state.codec import dump_fields
-from keelbolt.state.events.history import HistoryPage
 from keelbolt.state.events.steering import checked
+from keelbolt.state.events.traces import HistoryPage
 from keelbolt.state.types import ArtifactRef
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from keelbolt.state import StateStore
-from keelbolt.state.engine.saving import Saved
+from keelbolt.state.engine.writes import Saved
 from tests.conformance.broken.state_store.fault import caught_by
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader, InMemorySpoolStore, bytes_of
+from keelbolt.turns.in_memory import InMemoryMediaReader, InMemorySpoolReader, InMemorySpoolStore, bytes_of
 from tests.conformance.broken.turn_callbacks.fault import caught_by
 from tests.conformance.broken.turn_callbacks.kept import PLACES, Data, Kept, Row, Spooled, again
 

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from keelbolt.turns.codec.kinds import PER_TURN
+from keelbolt.turns.codec import PER_TURN
 from keelbolt.turns.events import KINDS, Kind
 from keelbolt.turns.gates import Settlement, TurnGate
-from keelbolt.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolReader, InMemorySpoolStore
+from keelbolt.turns.in_memory import InMemoryMediaStore, InMemorySpoolReader, InMemorySpoolStore
 from keelbolt.turns.primitives import Retrievable, SpooledArtifact, Tokenizable
 
 FETCHES: dict[Kind, str] = {

@@ -12,8 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penguiflow.sessions import session as upstream
 
-from keelbolt.state.sessions.context import SessionContext, consumed, hash_context, updated, visible_results
-from keelbolt.state.sessions.patches import ContextPatch, MergeStrategy, has_diverged, judged, merged, result_of
+from keelbolt.state.sessions.context import (
+    ContextPatch,
+    MergeStrategy,
+    SessionContext,
+    consumed,
+    has_diverged,
+    hash_context,
+    judged,
+    merged,
+    result_of,
+    updated,
+    visible_results,
+)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec="utf-8")),
@@ -106,7 +117,7 @@ def test_consumed_results_are_removed() -> None:
     context = merged(context, result_of(patch("b")), MergeStrategy.APPEND)
     context = merged(context, result_of(patch("a")), MergeStrategy.REPLACE)
     assert set(visible_results(context)) == {"background_results", "background_result"}
-    context, count = consumed(context, ["a", "nobody"])
+    context, count = consumed(context, ["a", "unknown"])
     assert (count, list(context.background_results), context.background_result) == (2, ["b"], None)
 
 

@@ -37,18 +37,18 @@ async def events(store: StateStore) -> list[SteeringEvent]:
 @pytest.fixture
 async def inbox(session: StreamingSession) -> list[SteeringEvent]:
     """A running task that records the controls it receives."""
-    heard: list[SteeringEvent] = []
+    received: list[SteeringEvent] = []
 
     async def pipeline(runtime: TaskRuntime) -> None:
         while True:
-            heard.append(await runtime.steering.next())
+            received.append(await runtime.steering.next())
 
     updates = await session.subscribe()
     await session.spawn_task(pipeline, task_id="t", task_type=TaskType.BACKGROUND)
     async for update in updates:
         if update.content["reason"] == "running":
             break
-    return heard
+    return received
 
 
 async def test_a_control_is_stored_and_reaches_the_task(
@@ -123,7 +123,7 @@ async def test_ended_and_unknown_tasks_accept_no_controls(session: StreamingSess
     await session.run_task(pipeline, task_id="t")
     for kind in (Kind.CANCEL, Kind.PAUSE, Kind.RESUME):
         assert not await session.steer(demand(kind))
-    assert not await session.cancel_task("nobody")
+    assert not await session.cancel_task("unknown")
     assert await status_of(session) == TaskStatus.COMPLETE
 
 
@@ -175,9 +175,9 @@ async def test_a_task_paused_before_its_start_waits(store: StateStore) -> None:
 
     async with StreamingSession("s", state_store=store) as session:
         spawning = asyncio.create_task(session.spawn_task(pipeline, task_id="t"))
-        while "t" not in session._core.inboxes:  # noqa: ASYNC110  (before its first step)
+        while not session._parts.tasks.runs_here("t"):  # noqa: ASYNC110  (before its first step)
             await asyncio.sleep(0)
-        session._core.inboxes["t"].put(demand(Kind.PAUSE))
+        session._parts.tasks.deliver(demand(Kind.PAUSE))
         await spawning
         await session.list_updates()
         assert not started.is_set()

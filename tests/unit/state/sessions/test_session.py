@@ -23,7 +23,7 @@ from keelbolt.state.sessions import (
     TaskRuntime,
     TaskTelemetryEvent,
 )
-from keelbolt.state.sessions.process import list_runs
+from keelbolt.state.sessions.storage import list_runs
 from keelbolt.state.types import TaskStatus, TaskType, UpdateType
 
 BACKGROUND = TaskType.BACKGROUND
@@ -45,13 +45,11 @@ async def status_of(session: StreamingSession, task_id: str) -> TaskStatus:
 
 async def ended(session: StreamingSession, task_id: str) -> TaskStatus:
     """Wait until a spawned task has ended."""
-    handle = session._core.handles.get(task_id)
-    if handle is not None:
-        await asyncio.wait({handle})
+    await session._runner.wait(task_id, seconds=60)
     return await status_of(session, task_id)
 
 
-async def told(updates: Subscription, reason: str) -> None:
+async def until_status(updates: Subscription, reason: str) -> None:
     """Wait until a task reports this status."""
     async for update in updates:
         if update.update_type == UpdateType.STATUS_CHANGE and update.content.get("reason") == reason:
@@ -131,12 +129,12 @@ async def test_a_caller_that_is_cancelled_cancels_its_task(session: StreamingSes
     """The task ends as cancelled and does not stay in the state running."""
     updates = await session.subscribe()
     caller = asyncio.create_task(session.run_task(forever, task_id="t"))
-    await told(updates, "running")
+    await until_status(updates, "running")
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
     assert await status_of(session, "t") == TaskStatus.CANCELLED
-    assert not session._core.handles
+    assert session._runner.running() == []
 
 
 async def test_closing_cancels_running_tasks(store: StateStore) -> None:
@@ -161,7 +159,7 @@ async def test_the_number_of_running_tasks_is_limited(store: StateStore) -> None
         await session.spawn_task(pipeline, task_id="a")
         updates = await session.subscribe()
         await session.spawn_task(pipeline, task_id="b")
-        await told(updates, "queued")
+        await until_status(updates, "queued")
         assert await status_of(session, "b") == TaskStatus.PENDING
         await session.cancel_task("b", reason="not any more")
         gate.set()

@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 from penguiflow.sessions import session as upstream
 from pydantic import BaseModel
 
-from keelbolt.state.sessions.context import SessionContext
-from keelbolt.state.sessions.patches import ContextPatch, MergeStrategy, merged, result_of
-from keelbolt.state.sessions.snapshots import plain_copy, plain_dict, take_snapshot
+from keelbolt.state.sessions.context import (
+    ContextPatch,
+    MergeStrategy,
+    SessionContext,
+    merged,
+    plain_copy,
+    plain_dict,
+    result_of,
+    take_snapshot,
+)
 from keelbolt.state.types.tasks import TaskContextSnapshot, TaskType
 
 

@@ -12,9 +12,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from keelbolt.state.sessions import telemetry
-from keelbolt.state.sessions.telemetry import LoggingTaskTelemetrySink, NoOpTaskTelemetrySink, Telemetry
+from keelbolt.state.sessions.telemetry import (
+    LoggingTaskTelemetrySink,
+    NoOpTaskTelemetrySink,
+    OpenTelemetryTaskTelemetrySink,
+    PrometheusTaskTelemetrySink,
+    Telemetry,
+)
 from keelbolt.state.sessions.telemetry import TaskTelemetryEvent as Event
-from keelbolt.state.sessions.telemetry_exports import OpenTelemetryTaskTelemetrySink, PrometheusTaskTelemetrySink
 from keelbolt.state.types.tasks import TaskContextSnapshot, TaskState, TaskStatus, TaskType
 
 

@@ -60,6 +60,6 @@ async def test_a_broken_connection_raises(session: StreamingSession) -> None:
     wire = Wire()
     async with await session.connect(wire) as connection:
         wire.closed = True
-        session._core.notify("t", "info", "title", "body")
+        session._parts.updates.notify("t", "info", "title", "body")
         with pytest.raises(ConnectionError, match="gone"):
             await connection.wait()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.kernel.expect import ANY
+from keelbolt.conformance.kernel.subject import ANY
 from keelbolt.kernel.blobs import Attach, Detach
 from keelbolt.kernel.commits import Operation, Outcome
 from keelbolt.kernel.logs import Append, Drop, Head, Trim

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from keelbolt.conformance.expect import equal, expect, raises
-from keelbolt.conformance.kernel.expect import refuses
-from keelbolt.conformance.kernel.subject import law
+from keelbolt.conformance.kernel.subject import law, refuses
 from keelbolt.errors import BlobNotFound, InvalidValue
 from keelbolt.kernel.blobs import CHUNK_BYTES, Attach, Blob, BlobSource, Detach
 from keelbolt.kernel.contract import Kernel
@@ -180,10 +179,10 @@ async def attach_of_an_unknown_blob_refuses_the_commit(kernel: Kernel) -> None:
 @law()
 async def a_staged_blob_is_removed_after_its_grace_period(kernel: Kernel) -> None:
     """A blob without a holder exists until its grace period ends; the next sweep removes it."""
-    short = await kernel.stage_blob(P, b"short", keep_seconds=SHORT_SECONDS)
     long = await kernel.stage_blob(P, b"long")
     await kernel.sweep()
     expect(await read(kernel, long.digest), "a sweep removed a blob before its grace period ended")
+    short = await kernel.stage_blob(P, b"short", keep_seconds=SHORT_SECONDS)
     await grace_over()
     equal((await kernel.sweep()).blobs, 1, "the number of swept blobs")
     with raises(BlobNotFound):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.kernel.expect import refuses
-from keelbolt.conformance.kernel.subject import law
+from keelbolt.conformance.kernel.subject import law, refuses
 from keelbolt.kernel.blobs import Attach
 from keelbolt.kernel.contract import Kernel
 from keelbolt.kernel.logs import Append, Draft, Head

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from keelbolt.conformance.expect import collect, equal, expect, following, raises
-from keelbolt.conformance.kernel.expect import refuses
-from keelbolt.conformance.kernel.subject import law
+from keelbolt.conformance.kernel.subject import law, refuses
 from keelbolt.errors import CommitRefused, InvalidRequest, WrittenTwice
 from keelbolt.kernel.blobs import Attach, Detach
 from keelbolt.kernel.commits import Operation, Receipt

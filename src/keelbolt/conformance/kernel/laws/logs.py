@@ -6,8 +6,7 @@ import asyncio
 import time
 
 from keelbolt.conformance.expect import equal, expect, raises
-from keelbolt.conformance.kernel.expect import refuses
-from keelbolt.conformance.kernel.subject import law
+from keelbolt.conformance.kernel.subject import law, refuses
 from keelbolt.errors import LogTrimmed
 from keelbolt.kernel.contract import Kernel
 from keelbolt.kernel.logs import Append, Draft, Drop, LogState, Start, Trim

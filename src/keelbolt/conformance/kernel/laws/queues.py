@@ -6,8 +6,7 @@ import asyncio
 from collections import Counter
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.kernel.expect import refuses
-from keelbolt.conformance.kernel.subject import law
+from keelbolt.conformance.kernel.subject import law, refuses
 from keelbolt.kernel.contract import Kernel
 from keelbolt.kernel.records import Put
 from keelbolt.kernel.work import Claim, Enqueue

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.kernel.expect import refuses
-from keelbolt.conformance.kernel.subject import law
+from keelbolt.conformance.kernel.subject import law, refuses
 from keelbolt.kernel.contract import MAX_REASON_CHARS, Kernel
 from keelbolt.kernel.records import Put, Version
 from keelbolt.kernel.work import Claim, Complete, Enqueue, Release, Remove, Retry, WorkItem

@@ -1,4 +1,4 @@
-"""What is stored, changed and deleted."""
+"""Records, standing instructions and gates are stored, changed and deleted, each in its scope."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import asyncio
 from datetime import timedelta
 
 from keelbolt.conformance.expect import equal
-from keelbolt.conformance.turn_callbacks.samples import (
+from keelbolt.conformance.turn_callbacks.subject import (
     AT,
     LATER,
     MAKE,
+    TurnCallbacksCase,
+    content,
     fetch,
     full_message,
     ids,
+    law,
     message,
     picture,
     same,
     tool_call,
     write,
 )
-from keelbolt.conformance.turn_callbacks.subject import TurnCallbacksCase, law
+from keelbolt.turns.gates import Settlement, TurnGate
+from keelbolt.turns.primitives import SpooledArtifact, Tokenizable
 
 
 @law()
@@ -146,3 +150,120 @@ async def a_repeated_store_is_stored_once(case: TurnCallbacksCase) -> None:
         await write(turn, "store", kind, make("y", "text"))
         await write(turn, "store", kind, make("x", "text", at=LATER))
         equal(await ids(turn, kind), ["x", "y"], f"each {kind}")
+
+
+# --------------------------------------------------------------------------------------------------------- instructions
+
+
+@law()
+async def instructions_are_fetched_in_order(case: TurnCallbacksCase) -> None:
+    """Instructions stored as str or Tokenizable are refreshed in the order of storing."""
+    turn = case.turn()
+    for value in ("c", Tokenizable("a"), "b"):
+        await turn.store_standing_instruction(value)
+    equal(await ids(case.turn(), "standing_instruction"), ["c", "a", "b"], "the instructions")
+
+
+@law()
+async def instructions_are_deleted_by_their_text(case: TurnCallbacksCase) -> None:
+    """An instruction is deleted by its text, as str or Tokenizable, whichever of them was stored."""
+    turn = case.turn()
+    for value in ("a", Tokenizable("b"), "c"):
+        await turn.store_standing_instruction(value)
+    await turn.delete_standing_instruction(Tokenizable("a"))
+    await turn.delete_standing_instruction("b")
+    await turn.delete_standing_instruction("unknown")
+    equal(await ids(case.turn(), "standing_instruction"), ["c"], "the instructions that are left")
+
+
+# ---------------------------------------------------------------------------------------------------------------- gates
+
+
+@law("gates")
+async def the_first_settlement_counts(case: TurnCallbacksCase) -> None:
+    """Of two settlements of a gate the first one counts, also for a turn that opens the gate again."""
+    turn = case.turn()
+
+    def gate() -> TurnGate:
+        return TurnGate(turn_id=turn.id, id="pay", reason="May I pay?")
+
+    equal(await case.gates.open(turn, gate()), None, "the settlement of a new gate")
+    first = await case.gates.settle(turn, gate(), Settlement("resolved", True))
+    second = await case.gates.settle(turn, gate(), Settlement("resolved", False))
+    again = await case.gates.open(turn, gate())
+    equal([each.value for each in (first, second, again)], [True, True, True], "the values")
+
+
+@law("gates")
+async def one_of_concurrent_settlements_counts(case: TurnCallbacksCase) -> None:
+    """Of concurrent settlements one counts: each settler gets its value, and so does a turn that opens the gate."""
+    turn = case.turn()
+    gate = TurnGate(turn_id=turn.id, id="pay", reason="May I pay?")
+    await case.gates.open(turn, gate)
+    found = await asyncio.gather(
+        *(case.gates.settle(turn, gate, Settlement("resolved", number)) for number in range(5))
+    )
+    stored = await case.gates.open(turn, gate)
+    equal([each.value for each in found], [stored.value] * 5, "the values that the settlers get")
+
+
+@law("gates")
+async def a_settlement_belongs_to_one_gate(case: TurnCallbacksCase) -> None:
+    """A settlement applies to no other gate of its turn and to no gate of another turn."""
+    turn = case.turn()
+    await case.gates.open(turn, TurnGate(turn_id=turn.id, id="one", reason="May I look?"))
+    await case.gates.settle(
+        turn, TurnGate(turn_id=turn.id, id="one", reason="May I look?"), Settlement("resolved", True)
+    )
+    other = TurnGate(turn_id=turn.id, id="two", reason="May I pay 1000?")
+    equal(await case.gates.open(turn, other), None, "the settlement of another gate of the turn")
+    later = case.turn()
+    gate = TurnGate(turn_id=later.id, id="one", reason="May I look?")
+    equal(await case.gates.open(later, gate), None, "the settlement of the same question in another turn")
+
+
+# ---------------------------------------------------------------------------------------------------------------- scope
+
+
+@law("scoped")
+async def tenants_are_separate(case: TurnCallbacksCase) -> None:
+    """A tenant does not fetch, change or delete values of another, also with the same thread and ids."""
+    for kind, make in MAKE.items():
+        ours, theirs = case.turn(tenant="ours"), case.turn(tenant="theirs")
+        await write(ours, "store", kind, make("x", "ours"))
+        equal(await ids(theirs, kind), [], f"each {kind} that another tenant sees")
+        await write(theirs, "store", kind, make("x", "theirs"))
+        await write(theirs, "delete", kind, "x")
+        equal(await ids(ours, kind), ["x"], f"each {kind} after another tenant deleted that id")
+
+
+@law("scoped")
+async def instructions_of_tenants_are_separate(case: TurnCallbacksCase) -> None:
+    """A tenant neither fetches nor deletes standing instructions of another."""
+    ours, theirs = case.turn(tenant="ours"), case.turn(tenant="theirs")
+    await ours.store_standing_instruction("be kind")
+    equal(await ids(theirs, "standing_instruction"), [], "the instructions that another tenant sees")
+    await theirs.delete_standing_instruction("be kind")
+    equal(await ids(ours, "standing_instruction"), ["be kind"], "the instructions")
+
+
+@law("scoped")
+async def threads_have_their_own_history(case: TurnCallbacksCase) -> None:
+    """A thread does not fetch messages, thoughts, tool calls and retrievables of another thread."""
+    for kind, make in MAKE.items():
+        if kind != "memory":  # memories may be shared by the threads of a tenant, or not
+            await write(case.turn("one"), "store", kind, make("x", "text"))
+            equal(await ids(case.turn("two"), kind), [], f"each {kind} that another thread sees")
+            equal(await ids(case.turn("one"), kind), ["x"], f"each {kind} of the thread itself")
+
+
+@law("scoped")
+async def bytes_of_tenants_are_separate(case: TurnCallbacksCase) -> None:
+    """Two tenants that write bytes under the same id have separate bytes."""
+    ours, theirs = case.turn(tenant="ours"), case.turn(tenant="theirs")
+    reader = await ours.store_retrievable_bytes("x", "ours")
+    await theirs.store_retrievable_bytes("x", "theirs")
+    equal(await content(reader), b"ours", "the bytes")
+    await ours.store_retrievable(MAKE["retrievable"]("r", SpooledArtifact(reader)))
+    [found] = await case.turn(tenant="ours").fetch_retrievables()
+    equal(await found.content_string(), "ours", "the bytes of the stored retrievable")

@@ -1,4 +1,4 @@
-// The agent's card, asked for once; what it says about the input of its skills, and how its tasks can be steered.
+// The agent card (fetched once), the input schemas and examples of its skills, and the steering buttons it declares.
 
 import { useCard } from "./agents.js";
 import { send } from "./api.js";
@@ -21,8 +21,8 @@ export function agentCard() {
   return known;
 }
 
-// A2A has no place for the schema of a skill's input. Agents that have one say it in the skill, in an extension of the
-// skill, or in the parameters of an extension of the agent, by the skill's id.
+// A2A has no field for the input schema of a skill. Agents put it into the skill, into an extension of the skill, or
+// into the parameters of an agent extension, by skill id.
 export function inputSchema(card, skillId) {
   const skill = (card.skills ?? []).find(({ id }) => id === skillId);
   if (!skill) return null;
@@ -42,7 +42,7 @@ export function inputSchema(card, skillId) {
   return null;
 }
 
-// The examples of a skill: what to send, and how to call it. Agents of apcore modules give titles in their extension.
+// Returns the examples of a skill: a label and the input. Agents of apcore modules have titles in their extension.
 export function examplesOf(card, skill) {
   const declared = (card.capabilities?.extensions ?? []).flatMap(
     ({ params }) => params?.skills?.[skill.id]?.examples ?? [],
@@ -53,7 +53,7 @@ export function examplesOf(card, skill) {
   }));
 }
 
-// apcore's annotations among the tags of a skill: how they are shown.
+// Badges of apcore's annotations, which are tags of a skill.
 const BADGES = { readonly: "good", idempotent: "still", destructive: "bad", "requires-approval": "ask" };
 
 export function badgeOf(tag) {
@@ -63,8 +63,8 @@ export function badgeOf(tag) {
 
 const asPlace = (schema) => (schema?.inputSchema || schema?.input_schema ? schema : { inputSchema: schema });
 
-// How running tasks of an agent can be steered: [{label, text, kind, payload, schema, danger, tab}], as its card declares
-// it. The fields of `schema` are filled in by people and added to `payload`.
+// Returns the steering buttons that the card declares: [{label, text, kind, payload, schema, danger, tab}].
+// The user fills in the fields of `schema`; they are added to `payload`.
 const STEERING = "urn:keelbolt:a2a:steering:v1";
 
 export function steeringButtons(card) {

@@ -1,17 +1,17 @@
-// Which agent the page shows: the one that serves it, or another one that its operator allows (?agent=URL).
+// Selects the agent of the page: the agent that serves it, or an allowed one from ?agent=URL.
 
 const root = new URL(document.querySelector("meta[name=keelbolt-root]").content, document.baseURI);
 root.hash = root.search = "";
 export const HOME = root.href.replace(/\/$/, "");
 
-// A base, from the address of an agent or of its card.
+// Returns the base URL for the URL of an agent or of its card.
 export const baseOf = (url) =>
   url
     .trim()
     .replace(/\/\.well-known\/agent(-card)?\.json$/, "")
     .replace(/\/+$/, "");
 
-// The others that the server names; the policy of the page lets it connect to their origins alone.
+// Other agents from the server's configuration. The content security policy allows connections to their origins only.
 export const OTHERS = JSON.parse(document.querySelector("meta[name=keelbolt-agents]").content).map(baseOf);
 
 const asked = baseOf(new URLSearchParams(location.search).get("agent") ?? "");
@@ -21,7 +21,7 @@ export const BASE = FOREIGN ? asked : HOME;
 const originOf = (url) => (URL.canParse(url) ? new URL(url).origin : "");
 const allowed = (url) => [HOME, ...OTHERS].map(originOf).includes(originOf(url)) && originOf(url) !== "";
 
-// Why an agent can't be shown; empty: it can.
+// Returns the reason why the page can't show an agent, or "".
 export function refusal(url = BASE) {
   if (!/^https?:\/\//.test(url) || !URL.canParse(url)) return `${url} is not the URL of an agent.`;
   if (allowed(url)) return "";
@@ -35,7 +35,7 @@ export function pageOf(url) {
   return page.href;
 }
 
-// Where JSON-RPC is sent: to the base of a Keelbolt agent, or to where the card of another one says.
+// URL for JSON-RPC: the base URL of a Keelbolt agent, or the URL in the card of another agent.
 let rpcUrl = `${BASE}/`;
 let reason = "";
 

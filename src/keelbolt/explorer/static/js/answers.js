@@ -1,4 +1,4 @@
-// What a task that waits for its user can be answered with at a press of a button.
+// Answers that a user can give to a paused task with one button.
 
 import { plainText } from "./parts.js";
 
@@ -10,7 +10,7 @@ const NAMED = {
   failed: "It had no effect; fail it",
 };
 
-// [{label, parts, tone}]: as the question itself proposes, or for something to approve.
+// Returns [{label, parts, tone}]: the choices that the question proposes, or approve and reject.
 export function proposals(message) {
   const data = (message?.parts ?? []).map((part) => part?.data).find((each) => each && typeof each === "object") ?? {};
   const offered = [data.answers, data.choices, data.options].find(

@@ -1,15 +1,15 @@
-// Calls of the agent that the page shows. Every call is data, so that it can be shown as a command before and after.
+// Calls of the agent. A call is plain data, so the page can show it as a command before and after it is sent.
 
 import { BASE, FOREIGN, endpoint } from "./agents.js";
 
 export { BASE } from "./agents.js";
 export const OPS = "/keelbolt/v1";
-const KEPT = 100; // calls that are remembered
-const KEPT_CHARACTERS = 200_000; // of what each answered
+const KEPT = 100; // number of calls in the call log
+const KEPT_CHARACTERS = 200_000; // limit of each stored response
 
 // ------------------------------------------------------------------------------------------------ credentials
 
-const STORED = `keelbolt.credentials ${BASE}`; // sessionStorage: for this tab, until it is closed, and for this agent
+const STORED = `keelbolt.credentials ${BASE}`; // sessionStorage: per tab and agent
 
 export function credentials() {
   try {
@@ -42,7 +42,7 @@ export function rpc(method, params, { stream = false } = {}) {
     body: { jsonrpc: "2.0", id: rpcId, method, params },
     rpc: method,
     stream,
-    key: method.startsWith("Send") ? crypto.randomUUID() : undefined, // a send that is tried again is one task
+    key: method.startsWith("Send") ? crypto.randomUUID() : undefined, // a repeated send creates no second task
   };
 }
 
@@ -60,8 +60,8 @@ export function headers(call, { secret = true } = {}) {
   if (call.rpc) found["A2A-Version"] = "1.0";
   if (call.stream) found.Accept = "text/event-stream";
   if (call.after) found["Last-Event-ID"] = String(call.after);
-  // Agents of other makers list the headers that a page of another origin may send: this one is not among them.
-  if (call.key && secret && !FOREIGN) found["Idempotency-Key"] = call.key; // not in a command to copy: run twice, it sends twice
+  // Other agents list the headers that cross-origin pages may send; Idempotency-Key is usually missing there.
+  if (call.key && secret && !FOREIGN) found["Idempotency-Key"] = call.key; // omitted in copied commands, which may run twice
   const known = credentials();
   if (known) found[known.header] = secret ? known.value : known.header === "Authorization" ? "Bearer $TOKEN" : "$TOKEN";
   return found;
@@ -74,7 +74,7 @@ export class ApiError extends Error {
   }
 }
 
-// ------------------------------------------------------------------------------------ what was called, for people
+// -------------------------------------------------------------------------------------------------- call log
 
 export const log = [];
 const watchers = new Set();
@@ -143,12 +143,12 @@ export function read(status, text) {
   } catch {
     answer = text;
   }
-  if (typeof answer?.error === "object" && answer.error) throw failure(status, answer); // an `error` may also be data
+  if (typeof answer?.error === "object" && answer.error) throw failure(status, answer); // `error` may be data
   if (status >= 400) throw new ApiError(`The agent returned status ${status}.`, { status, answer });
   return answer?.jsonrpc ? answer.result : answer;
 }
 
-// Both bindings have {"error": {"message", …}}; a reason for programs stands in its details.
+// Both bindings return {"error": {"message", …}}; the details contain a machine-readable reason.
 export function failure(status, answer) {
   const { message, data, details } = answer.error;
   const reason = [details, data].flat().find((each) => each?.reason)?.reason ?? "";

@@ -1,9 +1,9 @@
-// Files that go along with a message: chosen or dropped, and taken away again.
+// Files of a message: selected or dropped by the user, and removable.
 
 import { h, replace } from "./dom.js";
 import { bytes } from "./format.js";
 
-const FILE_BYTES = 5_000_000; // larger ones are sent by URL
+const FILE_BYTES = 5_000_000; // larger files must be sent by URL
 
 export function attachments(complain) {
   const files = [];

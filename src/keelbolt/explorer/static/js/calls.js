@@ -1,4 +1,4 @@
-// The drawer of calls: everything this page asked of the agent, as something to paste.
+// The drawer with the calls of this page, as commands to copy.
 
 import { h, replace, soon } from "./dom.js";
 import { log, onCall } from "./api.js";

@@ -1,11 +1,11 @@
-// What a call would change, as its approval predicts it: shown before the buttons that decide.
+// The predicted changes of a call that needs an approval, shown above the decision buttons.
 
 import { h } from "./dom.js";
 import { tree } from "./json.js";
 
 const text = (value) => (typeof value === "string" ? value : "");
 
-// {changes: [{action, target, summary, …}], warnings: [text]} of a message; what is not of this shape is left out.
+// Returns {changes: [{action, target, summary, …}], warnings: [text]} of a message. Other values are omitted.
 export function previewOf(message) {
   const found = (message?.parts ?? []).map((part) => part?.data?.approval?.preview).find((each) => each) ?? {};
   const changes = Array.isArray(found.changes) ? found.changes : [];

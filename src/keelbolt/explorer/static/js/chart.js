@@ -1,4 +1,4 @@
-// Bars over time, one below the other.
+// A chart of horizontal bars over time.
 
 import { h } from "./dom.js";
 import { duration, precise } from "./format.js";
@@ -55,7 +55,7 @@ function lane(bar, place, onEvent) {
   );
 }
 
-// How long it took: inside its bar, up to its silent end, or beside it where there is room.
+// The duration: inside the bar, before its silent end, or beside the bar if there is space.
 function took(bar, from, solid, to) {
   const text = bar.open ? "…" : bar.to > bar.from ? duration(bar.to - bar.from) : "";
   if (solid - from > 15)

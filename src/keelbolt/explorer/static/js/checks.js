@@ -1,4 +1,4 @@
-// What the specification asks of a card, checked one by one, each with what to do about it.
+// Checks of the agent card against the specification; each problem has a remedy.
 
 const ID = /^[^\s]+$/;
 const MEDIA = /^[\w.+*-]+\/[\w.+*-]+(;.*)?$/;

@@ -1,4 +1,4 @@
-// A call as something to paste: curl, Python, JSON. A token never stands in it.
+// A call as a command to copy: curl, Python or JSON. Commands never contain a token.
 
 import { address, headers } from "./api.js";
 
@@ -9,7 +9,7 @@ export function curl(call) {
     `curl ${call.stream ? "-N " : ""}${call.method === "POST" || call.method === "GET" ? "" : `-X ${call.method} `}${quote(address(call))}`,
   ];
   for (const [name, value] of Object.entries(headers(call, { secret: false }))) {
-    // The token is the shell's own variable.
+    // The shell variable $TOKEN holds the token.
     lines.push(value.includes("$TOKEN") ? `  -H "${name}: ${value}"` : `  -H ${quote(`${name}: ${value}`)}`);
   }
   if (call.body !== undefined) lines.push(`  -d ${quote(JSON.stringify(call.body))}`);

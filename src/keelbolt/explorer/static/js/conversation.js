@@ -1,4 +1,4 @@
-// What was said and made in a task, in order: [{seq, kind, …, size}]. `size` grows when the item changes.
+// Messages and results of a task in order: [{seq, kind, …, size}]. `size` grows when an item changes.
 
 import { ENDED, PAUSED, stateName } from "./format.js";
 
@@ -37,9 +37,14 @@ function fromLog(entries) {
   return found;
 }
 
-// Where the log was trimmed: the task as it is kept. Artifacts stand behind what was said.
+// The stored task replaces the trimmed part of the log. Artifacts come after messages.
 function fromTask(task) {
-  const said = (task.history ?? []).map((message, index) => ({ seq: -index - 1, kind: "message", message, size: 0 }));
+  const messages = (task.history ?? []).map((message, index) => ({
+    seq: -index - 1,
+    kind: "message",
+    message,
+    size: 0,
+  }));
   const made = (task.artifacts ?? []).map((artifact) => ({
     seq: `artifact ${artifact.artifactId}`,
     kind: "artifact",
@@ -48,11 +53,11 @@ function fromTask(task) {
   }));
   const { message, state } = task.status ?? {};
   const last =
-    message && hasWords(state) && !said.some((each) => each.message.messageId === message.messageId)
+    message && hasWords(state) && !messages.some((each) => each.message.messageId === message.messageId)
       ? [{ seq: "status", kind: "message", message, state: stateName(state), size: 0 }]
       : [];
-  return [...said, ...made, ...last];
+  return [...messages, ...made, ...last];
 }
 
-// Messages while it works are progress; questions and the last word belong to the conversation.
+// Messages of a running task are progress; questions and the final message belong to the conversation.
 const hasWords = (state) => [...ENDED, ...PAUSED].includes(stateName(state));

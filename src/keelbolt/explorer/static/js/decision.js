@@ -1,4 +1,4 @@
-// A question to people: approval, gate or any other. One look for all of them, and fields from the schema of the answer.
+// A question to the user: an approval, a gate or another request for input, with fields from the schema of the answer.
 
 import { h, replace } from "./dom.js";
 import { inDoubt, isApproval, proposals, schemaOf } from "./answers.js";
@@ -8,8 +8,8 @@ import { parts } from "./parts.js";
 import { copyAs, field, problem } from "./pieces.js";
 import { answerForm } from "./schema.js";
 
-// `choices` are answers at the press of a button, `schema` makes fields, `words` is the label of a free text.
-// `onAnswer(given)` gets {choice}, or {value, text}; what it throws is shown. `refusals` are further buttons.
+// `choices` become buttons, `schema` becomes fields, `words` is the label of a text field, `refusals` are more buttons.
+// `onAnswer(given)` gets {choice} or {value, text}; the page shows its errors.
 export function decision({
   title,
   tone = "ask",
@@ -82,7 +82,7 @@ export function decision({
   );
 }
 
-// What a task asks in the message of its status.
+// The question in the status message of a task.
 export function questionOf(message, state, { onAnswer, call, closed }) {
   const doubt = inDoubt(message);
   const approval = isApproval(message, dataOf(message));
@@ -113,10 +113,10 @@ const partsOf = ({ choice, value, text }) =>
 const dataOf = (message) =>
   (message?.parts ?? []).map((part) => part?.data).find((each) => each && typeof each === "object");
 
-// Data that the buttons and fields already show is kept under Details.
+// Data that buttons and fields already show is folded under Details.
 const SHOWN = ["answers", "choices", "options", "schema", "inputSchema", "requestedSchema", "approval", "inDoubt", "gate"];
 
-// The message of a question without what its buttons and fields show.
+// Returns the message of a question without the parts that buttons and fields show.
 export function asked(message) {
   const shown = (part) => part?.data && typeof part.data === "object" && SHOWN.some((name) => name in part.data);
   const details = message.parts.filter((part) => shown(part) && !part.data.answers);

@@ -1,4 +1,4 @@
-// Asks for what an action needs, shows its call while one writes, and makes it.
+// A dialog that asks for the input of an action, shows the call while the user types, and sends it.
 
 import { announce, h, replace } from "./dom.js";
 import { send } from "./api.js";
@@ -6,8 +6,8 @@ import { curl } from "./commands.js";
 import { copyButton, field, problem } from "./pieces.js";
 import { answerForm } from "./schema.js";
 
-// fields: [{name, label, hint, value, type: text|number|area|json|select, options, required, extra}]; an `extra` one is
-// folded away. With a `schema`, its fields come first, and `values.form` is what was filled in.
+// fields: [{name, label, hint, value, type: text|number|area|json|select, options, required, extra}]. `extra` fields
+// are folded. Fields of a `schema` come first; their value is `values.form`.
 export function ask({
   title,
   text,
@@ -92,7 +92,7 @@ export function ask({
     try {
       await done?.(answer);
     } catch (error) {
-      announce(error.message); // it was done; what can't be read now is read when the connection is back
+      announce(error.message); // the action succeeded; the view reloads after the reconnect
     }
   }
   document.body.append(dialog);

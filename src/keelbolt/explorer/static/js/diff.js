@@ -1,4 +1,4 @@
-// What differs between two JSON values: paths that came, went or changed.
+// Differences between two JSON values: added, removed and changed paths.
 
 const MOST = 300;
 
@@ -18,7 +18,7 @@ export function diff(before, after, path = "", found = []) {
   return found;
 }
 
-// Two texts of which one begins like the other: how far they are the same.
+// Returns the length of the common prefix of two texts.
 export function commonStart(one, other) {
   let at = 0;
   while (at < one.length && at < other.length && one[at] === other[at]) at += 1;

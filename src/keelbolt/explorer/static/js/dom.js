@@ -1,4 +1,4 @@
-// Elements from data. Text goes in as text: there is no way to put HTML in, here or anywhere else.
+// Creates elements from data. Text is always inserted as text; no function accepts HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -33,7 +33,7 @@ export function replace(element, ...children) {
   return element;
 }
 
-// Asks the browser to say this to who can't see the page.
+// Announces a text to screen readers.
 export function announce(text) {
   const place = document.getElementById("announcer");
   place.textContent = "";
@@ -54,7 +54,7 @@ const release = () => {
 addEventListener("pointerdown", () => (pressed = true), true);
 for (const name of ["pointerup", "pointercancel", "blur"]) addEventListener(name, () => setTimeout(release), true);
 
-// Runs `work` once in the next frame, however often it is called before.
+// Returns a function that runs `work` once in the next frame, even if it is called several times.
 export function soon(work) {
   let asked = false;
   const run = () => {

@@ -1,4 +1,4 @@
-// A log of anything: its entries in one line each, and the chosen one in full.
+// A list of log entries, one line each, with the selected entry in full.
 
 import { h, replace } from "./dom.js";
 import { plural, precise, shorten } from "./format.js";
@@ -19,7 +19,7 @@ const kind = (data) => String(NAMES.map((name) => data?.[name]).find((value) => 
 
 const tone = (name) => TONES.find(([pattern]) => pattern.test(name))?.[1] ?? "still";
 
-// What distinguishes this entry from the others, without what all of them have.
+// Returns the members of an entry that are specific to it.
 function summary(data) {
   if (data === null || typeof data !== "object") return String(data);
   const title = data.node_name ?? data.description ?? data.thought ?? data.error;

@@ -1,4 +1,4 @@
-// One entry of a log in one line, and in full.
+// Shows a log entry as one line and in full.
 
 import { h } from "./dom.js";
 import { fullMoment, precise, shorten, stateLabel, stateName, STATES } from "./format.js";
@@ -87,7 +87,7 @@ export function summary(entry) {
       return JSON.stringify(masked(data.value));
     case "cleanup":
       return data.due ? "Worker cleanup pending" : "Worker cleanup done";
-    case "error": // its content is shown to operators only
+    case "error": // only operators see the content
       return data.type ? `${data.type}: ${data.message}` : "An exception; details are visible to operators";
     default:
       return shorten(JSON.stringify(masked(data)) ?? "", 200);

@@ -1,4 +1,4 @@
-// A task as its log tells it, up to any entry: what the server does with its log, done again here for looking back.
+// Computes a task from its log up to any entry, as the server does, for the replay.
 
 import { stateName } from "./format.js";
 
@@ -63,7 +63,7 @@ function take(task, { kind, data, at, seq }) {
   }
 }
 
-// The same as plain JSON, for comparing.
+// Returns the folded task as plain JSON, for comparison.
 export function plain(task) {
   return {
     status: task.status,

@@ -1,4 +1,4 @@
-// How times, sizes and states are written.
+// Formats of times, sizes and states.
 
 export const STATES = {
   submitted: { label: "Submitted", tone: "still" },
@@ -15,7 +15,7 @@ export const STATES = {
 export const ENDED = ["completed", "failed", "canceled", "rejected"];
 export const PAUSED = ["input_required", "auth_required"];
 
-// TASK_STATE_INPUT_REQUIRED (1.0), input-required (0.3) and input_required are one state.
+// TASK_STATE_INPUT_REQUIRED (1.0), input-required (0.3) and input_required are the same state.
 export function stateName(text) {
   const name = String(text ?? "")
     .replace(/^TASK_STATE_/, "")
@@ -94,5 +94,5 @@ export const plural = (count, one, many = `${one}s`) => `${number(count)} ${coun
 
 export const shorten = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
-// Ids are made of time first: their ends tell them apart.
+// Ids begin with the time, so their ends differ most.
 export const shortId = (id) => (id.length > 13 ? `…${id.slice(-8)}` : id);

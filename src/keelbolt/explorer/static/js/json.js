@@ -1,4 +1,4 @@
-// JSON for people: a tree that opens piece by piece, bounded, with secrets behind a button.
+// A bounded JSON tree whose nodes open on demand; secrets are hidden behind a button.
 
 import { h } from "./dom.js";
 import { bytes, shorten } from "./format.js";
@@ -12,13 +12,13 @@ const RAW_CHARACTERS = 100_000;
 
 const words = (name) => name.replace(/([a-z0-9])([A-Z])/g, "$1_$2").toLowerCase(); // apiKey is api_key
 
-// A field that is just called token may hold a word of a text: it is a secret if its value looks like one.
+// A field named token may hold a word of a text; it is hidden if its value looks like a secret.
 const opaque = (value) => /^((bearer|basic) )?(?=\S*\d)(?=\S*[a-z])\S{12,}$/i.test(value);
 
 export const isSecret = (name, value) =>
   typeof value === "string" && value !== "" && SECRET.test(words(name)) && (!/^tokens?$/i.test(name) || opaque(value));
 
-// The value with what looks like a secret taken out.
+// Returns the value without the parts that look like secrets.
 export function masked(value, name = "") {
   if (isSecret(name, value)) return "••••••••";
   if (Array.isArray(value)) return value.map((each) => masked(each, name));
@@ -37,7 +37,7 @@ export function tree(value, { open = 2 } = {}) {
 
 const nested = (value) => value !== null && typeof value === "object" && Object.keys(value).length > 0;
 
-// Members, some at a time.
+// Adds members in batches.
 function fill(body, value, open) {
   const entries = Object.entries(value);
   let shown = 0;
@@ -92,7 +92,7 @@ function text(value) {
   return shown;
 }
 
-// The same as plain text, to read and to copy.
+// The same value as plain text, to read and copy.
 export function raw(value, { name = "data.json" } = {}) {
   const whole = typeof value === "string" ? value : (JSON.stringify(masked(value), null, 2) ?? "");
   const clipped = whole.length > RAW_CHARACTERS;

@@ -1,4 +1,4 @@
-// Begins here: the frame, who we are, and the view that the address names.
+// Entry point: builds the frame, loads the identity of the user, and opens the view that the URL names.
 
 import { announce, h, replace } from "./dom.js";
 import { callsDrawer } from "./calls.js";
@@ -23,8 +23,8 @@ import { dataView } from "./views/data.js";
 import { dataRecordView } from "./views/data_record.js";
 import { systemView } from "./views/system.js";
 
-// A view: its place in the address, its name, and `open({main, parts, query, signal, me})`.
-// An `operator` view shows what belongs to no tenant, to operators of all tenants.
+// A view has an id for the URL, a title, and `open({main, parts, query, signal, me})`.
+// `operator` views show data of the whole service; only operators of all tenants see them.
 const VIEWS = [agentView, tryView, tasksView, sessionsView, turnsView, dataView, systemView];
 const DETAIL = {
   tasks: taskView,
@@ -36,7 +36,7 @@ const DETAIL = {
   pauses: pauseView,
   artifacts: artifactView,
 };
-const PLAIN = [agentView, tryView]; // what every A2A agent answers; the others need the operations API of Keelbolt
+const PLAIN = [agentView, tryView]; // views for every A2A agent; the others need Keelbolt's operations API
 const offered = () => (me?.plain ? PLAIN : VIEWS.filter(({ operator }) => !operator || me?.allTenants));
 
 let leaving = new AbortController();
@@ -161,7 +161,7 @@ onSignIn(async () => {
   await show();
 });
 
-// Several agents: the one that serves the page, and those that its operator named.
+// Selector of the agents: the agent that serves the page, and those that its operator configured.
 function agents() {
   if (!OTHERS.length && !FOREIGN) return;
   const known = [...new Set([HOME, ...OTHERS, BASE])];

@@ -4,18 +4,18 @@
 import { h } from "./dom.js";
 import { copyButton } from "./pieces.js";
 
-const DEPTH = 8; // nested quotes, lists and emphasis; deeper ones stay text
-const INLINE_CHARACTERS = 20_000; // of one paragraph; the rest of it stays text
+const DEPTH = 8; // nested quotes, lists and emphasis; deeper levels stay text
+const INLINE_CHARACTERS = 20_000; // limit of one paragraph; its rest stays text
 const ADDRESS_CHARACTERS = 2000;
 const LINK = /^(https?:\/\/|mailto:)/i;
-const IMAGE = /^data:image\/(png|jpe?g|gif|webp);base64,[a-z0-9+/=]+$/i; // CSP allows data: images; SVG stays out
+const IMAGE = /^data:image\/(png|jpe?g|gif|webp);base64,[a-z0-9+/=]+$/i; // the CSP allows data: images; SVG is excluded
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?= |$)/;
 const RULE = /^ {0,3}(?:(?:\* *){3,}|(?:- *){3,}|(?:_ *){3,})$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?: +(\S.*))?$/;
-const DELIMITERS = /^\|?:?-+:?(\|:?-+:?)*\|?$/; // of a line without its spaces
+const DELIMITERS = /^\|?:?-+:?(\|:?-+:?)*\|?$/; // matches a line without spaces
 
 export function markdown(source) {
   return h("div", { class: "md" }, blocks(source.replace(/\r\n?/g, "\n").replaceAll("\t", "    ").split("\n"), 0));
@@ -59,12 +59,12 @@ function paragraph(lines, at, depth, found) {
     kept.push(lines[at]);
     at += 1;
   }
-  // A line break of the source stays one: agents and people write lists and addresses without a blank line between.
+  // Line breaks of the source are kept: agents and users write lists and addresses without blank lines.
   found.push(h("p", {}, inline(kept.map((each) => each.replace(/\\$/, "").trim()).join("\n"))));
   return at;
 }
 
-// Whether another kind of block interrupts a paragraph here.
+// Returns whether another kind of block interrupts a paragraph here.
 function begins(lines, at, depth) {
   const line = lines[at];
   return (
@@ -114,7 +114,7 @@ function list(lines, at, depth, found) {
     const match = ITEM.exec(lines[at]);
     if (!match || match[1].length > indent.length + 3 || /\d/.test(match[2]) !== ordered) break;
     const kept = [match[3] ?? ""];
-    const inside = match[1].length + 1; // further in: part of this item
+    const inside = match[1].length + 1; // deeper indented lines belong to this item
     at += 1;
     while (at < lines.length) {
       const blank = lines[at].trim() === "";
@@ -189,7 +189,7 @@ function inline(text, depth = 0) {
   return found;
 }
 
-// Reads left to right. A mark that has no end is looked for once, so that reading takes linear time.
+// Reads from left to right. Searches once for each unclosed mark, so the time is linear.
 class Inline {
   constructor(text, depth) {
     Object.assign(this, { text, depth, at: 0, plain: "", found: [], missing: new Set(), known: new Map() });
@@ -264,8 +264,8 @@ class Inline {
     if (character === "~" && !double) return false;
     const mark = double ? character + character : character;
     const start = at + mark.length;
-    if (/\s|^$/.test(text[start] ?? "")) return false; // opens only before a word
-    if (character === "_" && /\w/.test(text[at - 1] ?? "")) return false; // snake_case stays as it is
+    if (/\s|^$/.test(text[start] ?? "")) return false; // a mark opens only before a word
+    if (character === "_" && /\w/.test(text[at - 1] ?? "")) return false; // snake_case is unchanged
     let end = this.end(mark, start + 1);
     if (!double && text[end + 1] === character) end = text.indexOf(mark, end + 2); // ** inside *…*
     if (end < 0 || /\s/.test(text[end - 1])) return false;
@@ -280,7 +280,7 @@ class Inline {
     const middle = this.end("](", open + 1);
     if (middle < 0) return false;
     const label = this.text.slice(open + 1, middle);
-    if (label.includes("[") && open === this.at) return false; // the inner one is read first
+    if (label.includes("[") && open === this.at) return false; // the inner link is read first
     const end = this.end(")", middle + 2);
     if (end < 0) return false;
     let url = this.text.slice(middle + 2, end).trim();
@@ -301,13 +301,13 @@ class Inline {
   }
 }
 
-// null: not an address that a click may open; the source stays text.
+// Returns null for an address that must not be opened by a click; the source stays text.
 function anchor(content, url) {
   if (!LINK.test(url) || !URL.canParse(url)) return null;
   return h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, content);
 }
 
-// An image of another site is a link: the page loads nothing from elsewhere, and the site does not learn who reads.
+// External images become links: the page loads nothing from other sites, so they can't track readers.
 function picture(label, url) {
   if (IMAGE.test(url)) return h("img", { src: url, alt: label });
   return anchor([`Image: ${label || url}`], url);

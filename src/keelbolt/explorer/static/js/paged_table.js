@@ -1,4 +1,4 @@
-// A table that is read page by page.
+// A table that loads page by page.
 
 import { h, replace } from "./dom.js";
 import { send } from "./api.js";
@@ -7,7 +7,7 @@ import { empty } from "./pieces.js";
 
 export const since = (text) => text && h("time", { datetime: text, title: fullMoment(text), class: "dim" }, ago(text));
 
-// `call` answers the call for a page token, `items` is the member of its answer that holds the rows.
+// `call(token)` returns the call for a page; `items` is the member of the response that holds the rows.
 export async function pagedTable({ call, items, heads, row, nothing }, panel, signal) {
   const rows = h("tbody");
   const more = h("button", { type: "button", onclick: load }, "More");

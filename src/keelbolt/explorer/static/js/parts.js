@@ -1,4 +1,4 @@
-// The parts of messages and artifacts, each as what it is: text, JSON, an image, a file, an address.
+// Shows the parts of messages and artifacts: text, JSON, images, files and URLs.
 
 import { h, replace } from "./dom.js";
 import { BASE, OPS, headers } from "./api.js";
@@ -8,11 +8,11 @@ import { markdown } from "./markdown.js";
 import { download } from "./pieces.js";
 
 const TEXT_CHARACTERS = 20_000;
-const MARKDOWN_CHARACTERS = 200_000; // a longer text stays plain
-const IMAGES = /^image\/(png|jpe?g|gif|webp|avif|bmp)$/; // no SVG: it may hold scripts, though an <img> runs none
+const MARKDOWN_CHARACTERS = 200_000; // longer texts are shown as plain text
+const IMAGES = /^image\/(png|jpe?g|gif|webp|avif|bmp)$/; // no SVG: it may contain scripts
 
 const KEPT = `${BASE}${OPS}/tasks/`;
-const KEPT_FILE = /^[\w-]+\/files\/[0-9a-f]{64}$/; // a path with dots in it would lead elsewhere, with our token
+const KEPT_FILE = /^[\w-]+\/files\/[0-9a-f]{64}$/; // no dots: the request carries our token
 
 const TEXTS = /^(text\/|application\/(json|xml|yaml)\b)/;
 const PREVIEW_BYTES = 4000;
@@ -21,7 +21,7 @@ export function parts(list) {
   return joined(list ?? []).map(part);
 }
 
-// Chunks of a stream are one text.
+// Joins the chunks of a stream to one text.
 function joined(list) {
   const found = [];
   for (const each of list) {
@@ -42,7 +42,7 @@ function part(each) {
   return h("div", { class: "part" }, tree(each));
 }
 
-// Text as Markdown, JSON as a tree; `text/plain` stays as it is. The source is one press away where it looks different.
+// Shows text as Markdown and JSON as a tree; `text/plain` is unchanged. A button shows the source if it differs.
 export function textPart(value, mediaType = "") {
   const box = h("div", { class: "part" });
   let source = /^text\/plain\b/.test(mediaType);
@@ -85,7 +85,7 @@ export function textPart(value, mediaType = "") {
 
 const MARKED = "ul, ol, pre, table, blockquote, hr, code, strong, em, del, img, .md-heading, a";
 
-// A tree of a text that is a JSON object or list.
+// Returns a tree if the text is a JSON object or list.
 function jsonIn(text) {
   if (!/^\s*[{[]/.test(text)) return undefined;
   try {
@@ -116,7 +116,7 @@ function file({ raw, mediaType = "application/octet-stream", filename = "file" }
   return h("figure", { class: "part file" }, image, about);
 }
 
-// It is not fetched: an agent must not learn who looks, nor where. What this agent keeps itself is, by a click.
+// External files are not fetched: that would reveal the reader to the agent. Stored files are fetched on a click.
 function address({ url, mediaType, filename }) {
   if (url.startsWith(KEPT) && KEPT_FILE.test(url.slice(KEPT.length))) return keptFile({ url, mediaType, filename });
   const safe = /^https?:\/\//i.test(url);
@@ -130,7 +130,7 @@ function address({ url, mediaType, filename }) {
   );
 }
 
-// A file that this agent stores: fetched with the credentials of the page when the user asks for it; an `eager` image, at once.
+// A file that this agent stores. It is fetched with the page's credentials on a click; an `eager` image at once.
 export function keptFile({ url, mediaType = "application/octet-stream", filename = "file", size, eager = false }) {
   const image = IMAGES.test(mediaType);
   const fetched = async (more = {}) => {

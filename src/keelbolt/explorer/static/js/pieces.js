@@ -1,4 +1,4 @@
-// Small things that every view is made of.
+// Small elements that all views use.
 
 import { h } from "./dom.js";
 import { STATES, fullMoment, moment, stateName } from "./format.js";
@@ -20,7 +20,7 @@ export function copyButton(text, label = "Copy") {
     try {
       await navigator.clipboard.writeText(value);
     } catch {
-      // no permission, or no secure context
+      // no permission, or not a secure context
       const area = h("textarea", { class: "sr-only", "aria-label": "Copied text" });
       area.value = value;
       document.body.append(area);
@@ -36,7 +36,7 @@ export function copyButton(text, label = "Copy") {
   return button;
 }
 
-// The three ways to take a call along.
+// Buttons that copy a call as curl, Python or JSON.
 export function copyAs(call) {
   const made = () => (typeof call === "function" ? call() : call);
   return h(

@@ -1,4 +1,4 @@
-// Where we are: #/tasks/<id>?tab=waterfall. Everything that can be shared is in the address.
+// Routes in the URL fragment: #/tasks/<id>?tab=waterfall. Everything that users can share is in the URL.
 
 export function here() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split(/\?(.*)/s);
@@ -23,7 +23,7 @@ export function link(parts, query = {}) {
   return `#/${parts.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
-// Changes the query without leaving the view.
+// Changes the query and stays in the view.
 export function setQuery(changes) {
   const { parts, query } = here();
   history.replaceState(history.state, "", link(parts, { ...query, ...changes }));

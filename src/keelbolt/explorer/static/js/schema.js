@@ -1,4 +1,4 @@
-// A form from a JSON Schema, and a check of a value against one: what forms need, and no more of the language.
+// A form for a JSON Schema, and validation of its value. Supports the subset of JSON Schema that forms need.
 
 import { h } from "./dom.js";
 import { field } from "./pieces.js";
@@ -25,7 +25,7 @@ const typeOf = (schema) =>
 
 // -------------------------------------------------------------------------------------------------------- check
 
-// Problems as {path, text}; none: it fits.
+// Returns the problems as [{path, text}]; an empty list means a valid value.
 export function validate(value, schema, root = schema, path = "") {
   schema = resolve(schema, root);
   const problems = [];
@@ -82,7 +82,7 @@ function matches(pattern, value) {
 
 // --------------------------------------------------------------------------------------------------------- form
 
-// Fields for an object schema. `read()` gives the value; `onChange` is called whenever it may be another one.
+// Fields of an object schema. `read()` returns the value; `onChange` is called after each possible change.
 export function schemaForm(schema, onChange, value = {}) {
   const controls = [];
   const element = h(
@@ -106,7 +106,7 @@ export function schemaForm(schema, onChange, value = {}) {
   return { element, read };
 }
 
-// Fields for any schema: of a value that is no object there is one. `problems()` says what does not fit, in sentences.
+// Fields of any schema; other values than objects have one field. `problems()` returns sentences.
 export function answerForm(schema, onChange = () => {}, value = undefined) {
   const real = resolve(schema, schema);
   const whole = typeOf(real) === "object" && real.properties;

@@ -1,11 +1,11 @@
-// Signing in with a token or a key: a form from the security schemes of the card, and a page where the agent asks for it.
+// Sign-in with a token or key: a form from the card's security schemes, and a page for agents that require it.
 
 import { h, replace } from "./dom.js";
 import { agentCard } from "./agent_card.js";
 import { BASE, credentials, signIn } from "./api.js";
 import { field } from "./pieces.js";
 
-// [{label, header, prefix}]: how the agent takes credentials. Tokens of OAuth 2 and OpenID Connect are bearer tokens.
+// Returns [{label, header, prefix}] for the security schemes. OAuth 2 and OpenID Connect use bearer tokens.
 export function waysIn(card) {
   const ways = Object.values(card.securitySchemes ?? {}).map((scheme) => {
     const key = scheme.apiKeySecurityScheme ?? (scheme.type === "apiKey" ? { ...scheme, location: scheme.in } : null);
@@ -71,7 +71,7 @@ export function signInForm(card, ...more) {
   );
 }
 
-// Stands in the place of a view that the agent did not show; after signing in, the view is shown.
+// Replaces a view that requires authentication; the view opens after the sign-in.
 export async function signInPage(main, error) {
   const card = await agentCard().catch(() => ({ name: "this agent" }));
   replace(

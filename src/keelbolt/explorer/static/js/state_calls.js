@@ -1,4 +1,4 @@
-// Calls about the state that agents keep in the same storage, of one tenant of its stores.
+// Calls for the agents' state (StateStore) in the same storage, of one tenant.
 
 import { ops } from "./api.js";
 import { here } from "./router.js";

@@ -1,27 +1,27 @@
-// Server-sent events by fetch, since EventSource can't carry a token. A lost connection is taken up again where it broke.
+// Server-sent events by fetch, because EventSource can't send a token. A lost connection resumes at the last event.
 
 import { address, failure, finish, headers, remember, ApiError } from "./api.js";
 
-const SILENCE_MS = 45_000; // the server beats every 15 s: silence for so long is a lost connection
-const HIDDEN_MS = 20_000; // a hidden tab gives its connection back: browsers have six for all tabs together
-const BUSY = [429, 502, 503, 504]; // answers after which it is worth to ask again
+const SILENCE_MS = 45_000; // the server sends a heartbeat every 15 s; a longer silence means a lost connection
+const HIDDEN_MS = 20_000; // a hidden tab closes its connection: browsers allow six for all tabs together
+const BUSY = [429, 502, 503, 504]; // responses that are worth a retry
 const WAITS_MS = [300, 700, 1500, 3000, 5000, 8000];
 
-// ------------------------------------------------------------------------------------------ how the connection is
+// --------------------------------------------------------------------------------------------- connection status
 
 const place = () => document.getElementById("connection");
 
-let note = ""; // what the connection is of no help with: it lives, but nothing comes
+let note = ""; // a problem to show although the connection is live
 
-// Says this instead of *Live*; empty: no more.
+// Shows this text instead of *Live*; an empty text restores *Live*.
 export function connectionNote(text) {
   if (text === note) return;
   note = text;
   const { state } = place().dataset;
-  if (state === "live" || state === "silent") tell("live", "Live");
+  if (state === "live" || state === "silent") showStatus("live", "Live");
 }
 
-function tell(state, text) {
+function showStatus(state, text) {
   if (state === "live" && note) [state, text] = ["silent", note];
   const element = place();
   if (element.dataset.state === state && element.textContent === text) return;
@@ -29,11 +29,11 @@ function tell(state, text) {
   element.textContent = text;
 }
 
-export const quietConnection = () => tell("", "");
+export const quietConnection = () => showStatus("", "");
 
 // ------------------------------------------------------------------------------------------------------- parsing
 
-export async function* events(response, heard = () => {}) {
+export async function* events(response, onData = () => {}) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let data = [];
@@ -41,7 +41,7 @@ export async function* events(response, heard = () => {}) {
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    heard();
+    onData();
     rest += value;
     const lines = rest.split("\n");
     rest = lines.pop();
@@ -56,7 +56,7 @@ export async function* events(response, heard = () => {}) {
   }
 }
 
-export async function open(call, { signal, heard } = {}) {
+export async function open(call, { signal, onData } = {}) {
   const entry = remember({ ...call, stream: true });
   const started = performance.now();
   const response = await fetch(address(call), {
@@ -76,15 +76,15 @@ export async function open(call, { signal, heard } = {}) {
     try {
       answer = JSON.parse(text);
     } catch {
-      /* not ours */
+      /* not JSON: reported below */
     }
     if (answer?.error) throw failure(response.status, answer);
     throw new ApiError(`The agent returned status ${response.status}.`, { status: response.status });
   }
-  return events(response, heard);
+  return events(response, onData);
 }
 
-// The result of an operation that streams its progress.
+// Returns the result of an operation that streams its progress.
 export async function drain(call) {
   let result;
   for await (const { data } of await open(call)) {
@@ -97,7 +97,7 @@ export async function drain(call) {
 
 // -------------------------------------------------------------------------------------------------------- following
 
-// Follows a stream until `signal` or until `over()` says that nothing more will come. `call(after)` makes the request.
+// Follows a stream until `signal` aborts or `over()` returns true. `call(after)` returns the request.
 export async function follow({ call, onEvent, onOpen = () => {}, over = () => false, signal, after = null }) {
   let tries = 0;
   let last = after;
@@ -106,16 +106,16 @@ export async function follow({ call, onEvent, onOpen = () => {}, over = () => fa
     const silence = new AbortController();
     const away = hidden();
     let timer = 0;
-    const heard = () => {
+    const onData = () => {
       clearTimeout(timer);
       timer = setTimeout(() => silence.abort(), SILENCE_MS);
     };
     try {
-      heard();
-      const stream = await open(call(last), { signal: AbortSignal.any([signal, silence.signal, away.signal]), heard });
-      tell("live", before && tries > 1 ? "Reconnected" : "Live");
+      onData();
+      const stream = await open(call(last), { signal: AbortSignal.any([signal, silence.signal, away.signal]), onData });
+      showStatus("live", before && tries > 1 ? "Reconnected" : "Live");
       setTimeout(() => {
-        if (!signal.aborted && place().dataset.state === "live") tell("live", "Live");
+        if (!signal.aborted && place().dataset.state === "live") showStatus("live", "Live");
       }, 4000);
       if (before) onOpen();
       before = true;
@@ -136,20 +136,20 @@ export async function follow({ call, onEvent, onOpen = () => {}, over = () => fa
     }
     if (signal.aborted) return;
     if (away.signal.aborted) {
-      tell("", "Paused while hidden");
+      showStatus("", "Paused while hidden");
       await seen(signal);
       tries = 0;
       continue;
     }
     const wait = WAITS_MS[Math.min(tries, WAITS_MS.length - 1)];
     tries += 1;
-    if (tries > 1 || !navigator.onLine) tell("lost", "Connection lost, reconnecting…");
+    if (tries > 1 || !navigator.onLine) showStatus("lost", "Connection lost, reconnecting…");
     await pause(wait, signal);
   }
-  if (!signal.aborted) tell("", "");
+  if (!signal.aborted) showStatus("", "");
 }
 
-// A signal that this tab has not been seen for a while.
+// Returns a signal that aborts when the tab has been hidden for a while.
 function hidden() {
   const controller = new AbortController();
   let timer = 0;

@@ -1,4 +1,4 @@
-// The log of a task: everything that is there, page beside page, and then each new entry.
+// The log of a task: loads all existing entries, then follows new ones.
 
 import { ops, send } from "./api.js";
 import { ends } from "./fold.js";
@@ -7,15 +7,15 @@ import { follow } from "./stream.js";
 const PAGE = 500;
 
 export class TaskLog {
-  constructor(id, whose) {
-    Object.assign(this, { id, whose, entries: [], floor: 0, head: 0, ended: false, gap: false });
+  constructor(id, ownerQuery) {
+    Object.assign(this, { id, ownerQuery, entries: [], floor: 0, head: 0, ended: false, gap: false });
   }
 
   call(path, query = {}) {
-    return ops("GET", `/tasks/${encodeURIComponent(this.id)}${path}`, { query: { ...this.whose, ...query } });
+    return ops("GET", `/tasks/${encodeURIComponent(this.id)}${path}`, { query: { ...this.ownerQuery, ...query } });
   }
 
-  // Everything up to now. The numbers are dense, so that all pages can be asked for at once.
+  // Loads all existing entries. Sequence numbers have no gaps, so all pages load in parallel.
   async load(signal) {
     const first = await send(this.call("/log", { limit: PAGE }), { signal });
     this.floor = first.floor;
@@ -29,7 +29,7 @@ export class TaskLog {
     this.ended = this.entries.length > 0 && ends(this.entries.at(-1));
   }
 
-  // Then each new one, until the task is over. A reader that comes too late is given the task as it is, and a gap.
+  // Follows new entries until the task ends. If the log was trimmed meanwhile, the first event is a snapshot.
   async follow(signal, onEntries) {
     await follow({
       signal,

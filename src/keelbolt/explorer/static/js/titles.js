@@ -1,4 +1,4 @@
-// What a task is about, in a few words: what its user wrote first, or what else the message holds.
+// A short title of a task: the first text of its user, or a summary of the message's other parts.
 
 import { ops, send } from "./api.js";
 import { shorten } from "./format.js";
@@ -27,10 +27,10 @@ export const isOpening = ({ kind, data }) => kind === "message" && data.role ===
 
 const known = new Map();
 
-// The title of another task, from the beginning of its log; its id where that can't be read.
-export async function titleById(id, whose) {
+// Returns the title of another task from the beginning of its log, or its id if the log can't be read.
+export async function titleById(id, ownerQuery) {
   if (!known.has(id)) {
-    const call = ops("GET", `/tasks/${encodeURIComponent(id)}/log`, { query: { ...whose, limit: 10 } });
+    const call = ops("GET", `/tasks/${encodeURIComponent(id)}/log`, { query: { ...ownerQuery, limit: 10 } });
     const page = await send(call, { quiet: true }).catch(() => null);
     const message = page?.entries.find(isOpening)?.data;
     known.set(id, message ? titleOf(message, skillOf(message)) : id);

@@ -1,11 +1,11 @@
-// What a flow and its planner did over time: beginnings and ends of nodes, steps and tool calls, put together.
+// Bars of a flow and its planner over time: pairs the start and end events of nodes, steps and tool calls.
 
 const BEGINS = /[_-]?(start|started|begin)$/i;
 const ENDS =
   /[_-]?(success|succeeded|complete|completed|end|ended|finish|finished|result|error|failed|timeout|cancelled|canceled)$/i;
 const BAD = /error|fail|timeout|cancel/i;
 
-// Bars as a chart takes them. `entries` are those of the flow and of the planner, each with its `of`.
+// Returns the bars for a chart. `entries` are the entries of flow and planner; `of` names their source.
 export function traceBars(entries) {
   const found = [];
   const open = new Map();

@@ -1,4 +1,4 @@
-// Calls about the turns that agents keep in the same storage, of one tenant.
+// Calls for the turns in the same storage, of one tenant.
 
 import { ops } from "./api.js";
 import { here } from "./router.js";
@@ -7,5 +7,5 @@ export const tenant = () => here().query.tenant;
 
 export const turns = (path, query = {}) => ops("GET", `/turns${path}`, { query: { ...query, tenant: tenant() } });
 
-// In the path of a call.
+// Escapes a value for the path of a call.
 export const named = (...refs) => refs.map(encodeURIComponent).join("/");

@@ -1,4 +1,4 @@
-// What turns keep, each as what it is: a message, a thought, a tool call, something that was looked up or remembered.
+// Shows the records of turns: messages, thoughts, tool calls, retrievals and memories.
 
 import { h, replace } from "./dom.js";
 import { address, send } from "./api.js";
@@ -10,13 +10,13 @@ import { link } from "./router.js";
 import { named, tenant, turns } from "./turn_calls.js";
 
 const LISTS = { message: "messages", thought: "thoughts", tool_call: "tool-calls", retrievable: "retrievables" };
-const EAGER_BYTES = 256 * 1024; // images up to this size are shown at once
+const EAGER_BYTES = 256 * 1024; // images up to this size load at once
 const PAGE = 100;
 
 const words = (value) => (typeof value === "string" ? value : (value?.text ?? ""));
 const called = (identity) => (typeof identity === "string" ? identity : words(identity?.representation));
 
-// Each kind: how it looks, what stands before the time, and its content.
+// For each kind: its class, the text before the time, and its content.
 const KINDS = {
   message: {
     look: ({ role }) => `bubble ${role === "user" ? "mine" : "theirs"}`,
@@ -57,7 +57,7 @@ function outcome(data) {
   return data.is_complete ? tag("done", "good") : tag("running", "ask");
 }
 
-// The content is built when the user opens it.
+// The content is created when the user opens it.
 function folded(title, make) {
   const inside = h("div", { class: "stack" });
   const once = () => inside.childElementCount || replace(inside, make());
@@ -166,7 +166,7 @@ function group(sharer, member, path, item, signal) {
   async function load() {
     const call = turns(`${sharer.path}/${path}`, { pageSize: PAGE, pageToken: token });
     const page = await send(call, { signal });
-    if (token === undefined) rows.replaceChildren(); // those that are shown are the first of them
+    if (token === undefined) rows.replaceChildren(); // the first page contains the rows shown so far
     token = page.nextPageToken;
     rows.append(...page.records.map(item));
     more.hidden = !token;

@@ -1,8 +1,8 @@
-// A list of any length: only the rows that can be seen exist. All rows are equally high.
+// A virtual list: only visible rows are in the DOM. All rows have the same height.
 
 import { h, soon } from "./dom.js";
 
-const SPARE = 8; // rows beyond the edges, so that a quick scroll shows no holes
+const SPARE = 8; // rows beyond the edges, so that a fast scroll shows no gaps
 
 export function virtualList({ rowHeight, label, row, onChoose }) {
   const space = h("div", { role: "presentation", class: "space" });
@@ -86,7 +86,7 @@ export function virtualList({ rowHeight, label, row, onChoose }) {
   return {
     element,
     choose,
-    // The same rows with more behind them keep their places; others are drawn anew.
+    // Replaces the items. Rows keep their elements; with `anew`, all rows are redrawn.
     set(list, { anew = false } = {}) {
       const atEnd = element.scrollTop + element.clientHeight >= items.length * rowHeight - rowHeight * 1.5;
       items = list;

@@ -52,17 +52,20 @@ end
 function Blobs.name(turn)
   local upload, digest, size, chunks = Turn.next(turn), Turn.next(turn), Turn.next(turn), Turn.next(turn)
   local keep = Turn.number(turn)
-  if redis.call('EXISTS', turn.base .. 'u/' .. upload) == 0 then
+  local whole = redis.call('EXISTS', turn.base .. 'u/' .. upload) == 1
+  for number = 0, tonumber(chunks) - 1 do -- chunks do not wait for replicas: a failover may have lost some
+    whole = whole and redis.call('EXISTS', turn.base .. 'u/' .. upload .. '/' .. number) == 1
+  end
+  if not whole then
+    for number = 0, tonumber(chunks) - 1 do -- a chunk that was written after a sweep of its upload
+      redis.call('UNLINK', turn.base .. 'u/' .. upload .. '/' .. number)
+    end
     return 0
   end
-  for number = 0, tonumber(chunks) - 1 do -- chunks do not wait for replicas: a failover may have lost some
-    if redis.call('EXISTS', turn.base .. 'u/' .. upload .. '/' .. number) == 0 then
-      return 0
-    end
-  end
-  if Blobs.there(turn, digest) then
+  local known = redis.call('HGET', turn.base .. 'b/' .. digest, 'u')
+  if known and known ~= upload then
     Blobs.forget(turn, upload)
-  else
+  elseif not known then
     redis.call('ZREM', turn.base .. 'expiring', 'u/' .. upload)
     redis.call('HSET', turn.base .. 'b/' .. digest, 'u', upload, 's', size, 'n', chunks)
     Turn.note(turn, 'partition')

@@ -1,4 +1,4 @@
-// What one can do with a task: each is a call of the operations API, with a reason that the log keeps.
+// Actions on a task. Each is a call of the operations API; the log records its reason.
 
 import { h } from "../dom.js";
 import { ops } from "../api.js";
@@ -6,12 +6,13 @@ import { ask } from "../dialog.js";
 import { ENDED } from "../format.js";
 import { go } from "../router.js";
 
-const KINDS = ["pause", "resume", "inject", "redirect"]; // a kind for which the card declares fields needs no other button
+const KINDS = ["pause", "resume", "inject", "redirect"]; // omitted if the card declares a button of this kind
 const REASON = { name: "reason", label: "Reason", hint: "Stored in the log with your name.", type: "text" };
 
-// `own` are the buttons that the agent's card declares; `choose` opens a tab of the task.
-export function actions({ id, state, whose, head, dead, again, own = [], choose }) {
-  const call = (method, path, body) => ops(method, `/tasks/${encodeURIComponent(id)}${path}`, { query: whose, body });
+// `own` are the buttons from the agent's card; `choose` opens a tab of the task.
+export function actions({ id, state, ownerQuery, head, dead, again, own = [], choose }) {
+  const call = (method, path, body) =>
+    ops(method, `/tasks/${encodeURIComponent(id)}${path}`, { query: ownerQuery, body });
   const ended = ENDED.includes(state);
   const running = state === "working" || state === "submitted";
   const steer = (kind, title, text, fields = [], payload = () => undefined) =>
@@ -110,7 +111,7 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
           text: "Its last message creates a new task; this one does not change.",
           submit: "Requeue",
           call: () => call("POST", "/requeue", {}),
-          done: ({ taskId }) => go(["tasks", taskId], whose),
+          done: ({ taskId }) => go(["tasks", taskId], ownerQuery),
         }),
       ),
     );
@@ -125,7 +126,7 @@ export function actions({ id, state, whose, head, dead, again, own = [], choose 
           submit: "Erase permanently",
           danger: true,
           call: () => call("DELETE", ""),
-          done: () => go(["tasks"], whose),
+          done: () => go(["tasks"], ownerQuery),
         }),
       "quiet",
     ),

@@ -1,4 +1,4 @@
-// What the agent says about itself, whether that is good, and who we are to it.
+// The agent card, its checks, the identity of the user, and other agents.
 
 import { h, replace } from "../dom.js";
 import { HOME, BASE, OTHERS, baseOf, pageOf, refusal } from "../agents.js";

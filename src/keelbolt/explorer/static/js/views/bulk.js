@@ -1,12 +1,12 @@
-// One action on many tasks: a bar while some are chosen, a question, and how far it is.
+// An action on several tasks: a bar while tasks are selected, a confirmation, and the progress.
 
 import { announce, h, replace } from "../dom.js";
 import { ops, send } from "../api.js";
 import { ENDED, plural, stateName } from "../format.js";
 import { field } from "../pieces.js";
 
-const AT_ONCE = 4; // calls; more would crowd out other callers of the agent
-const SHOWN = 5; // failures that are named
+const AT_ONCE = 4; // parallel calls; more would slow down other clients of the agent
+const SHOWN = 5; // failures listed by name
 
 const ACTIONS = [
   {
@@ -30,8 +30,8 @@ const ACTIONS = [
   },
 ];
 
-// `chosen` is a Map of tasks by id; `whose(task)` says whose it is; `done` is called when calls were made.
-export function bulkBar({ chosen, whose, clear, done, all }) {
+// `chosen` maps ids to tasks; `ownerQuery(task)` returns the owner's query; `done` is called after the calls.
+export function bulkBar({ chosen, ownerQuery, clear, done, all }) {
   const bar = h("div", { class: "bulk row", role: "group", "aria-label": "Selected tasks" });
   function draw() {
     bar.hidden = !chosen.size;
@@ -103,7 +103,7 @@ export function bulkBar({ chosen, whose, clear, done, all }) {
         for (let task = waiting.shift(); task && !stop.signal.aborted; task = waiting.shift()) {
           const path = `/tasks/${encodeURIComponent(task.id)}`;
           try {
-            await send(action.call(path, whose(task), reason.value.trim()), { quiet: tasks.length > 20 });
+            await send(action.call(path, ownerQuery(task), reason.value.trim()), { quiet: tasks.length > 20 });
             chosen.delete(task.id);
           } catch (error) {
             failed.push(`${task.said || task.id}: ${error.message}`);

@@ -1,4 +1,4 @@
-// Writes a message: words, JSON, files, for a skill; to a new task, or going on with one.
+// The message form: text, JSON, files and a skill, for a new task or an existing one.
 
 import { h, replace } from "../dom.js";
 import { examplesOf, inputSchema } from "../agent_card.js";
@@ -10,7 +10,7 @@ import { schemaForm, validate } from "../schema.js";
 export function composer(card, { start, onSend }) {
   let schema = null;
   let form = null;
-  let first = true; // what the address names is there before anything is chosen
+  let first = true; // the values of the URL apply until the user selects others
   const skill = h(
     "select",
     { onchange: choose },
@@ -112,7 +112,7 @@ export function composer(card, { start, onSend }) {
     if (!first) anew(false);
   }
 
-  // An example may be words, or JSON. It starts a new task.
+  // An example is text or JSON. It starts a new task.
   function use(example) {
     if (!first) anew(false);
     const value = objectIn(example);
@@ -182,14 +182,14 @@ export function composer(card, { start, onSend }) {
     );
   }
 
-  // The next message starts a new task; with `all`, also a new conversation.
+  // The next message starts a new task; with `all`, also a new context.
   function anew(all) {
     task.value = "";
     if (all) context.value = "";
     say();
   }
 
-  // The parameters of SendMessage, or null and the reason on the page.
+  // Returns the parameters of SendMessage, or shows the problem and returns null.
   function params() {
     wrong.textContent = "";
     const parts = [];
@@ -260,7 +260,7 @@ export function composer(card, { start, onSend }) {
   };
 }
 
-// The JSON object that a text is; null: it is none.
+// Returns the JSON object in a text, or null.
 function objectIn(text) {
   try {
     const value = JSON.parse(text);

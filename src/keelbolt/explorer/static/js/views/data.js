@@ -1,4 +1,4 @@
-// What the adapters of frameworks keep, and every other part of Keelbolt: families of records, from their declarations.
+// Data of the framework adapters and of all other parts of Keelbolt: families of records, from their declarations.
 
 import { h, replace } from "../dom.js";
 import { ops, send } from "../api.js";
@@ -9,7 +9,7 @@ import { link, setQuery } from "../router.js";
 
 export const dataView = { id: "data", title: "Data", operator: true, open };
 
-// Faces by name, the frameworks first.
+// Names of the faces; frameworks come first.
 export const FACES = {
   langgraph: "LangGraph",
   openai_agents: "OpenAI Agents",
@@ -66,7 +66,7 @@ function showFace(families, panel, signal, wanted) {
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
-// A list of records: of a family, or of what a subject has of it.
+// A list of records: of a family, or of a subject in that family.
 export function records(family, of, panel, signal, nothing) {
   const call = (pageToken) =>
     ops("GET", `/data/families/${encodeURIComponent(family)}/records`, { query: { ...of, pageToken } });
@@ -91,7 +91,7 @@ export function records(family, of, panel, signal, nothing) {
   );
 }
 
-// The names in keys are escaped, and divided by slashes.
+// Keys consist of escaped names with slashes between them.
 export const plainId = (id) =>
   id
     .split("/")
@@ -105,7 +105,7 @@ export const plainId = (id) =>
     .filter(Boolean)
     .join(" / ");
 
-// Without the name of the subject whose records are listed.
+// Omits the name of the subject whose records are listed.
 function nameIn(id, subject) {
   const name = plainId(id);
   return subject && name.startsWith(`${subject} / `) ? name.slice(subject.length + 3) : name;

@@ -1,4 +1,4 @@
-// One record: its content, its logs, what else is kept of the same subject, and a way to erase all of it.
+// One record: its content, its logs, other records of the same subject, and a button to erase the subject.
 
 import { h, replace } from "../dom.js";
 import { ops, send } from "../api.js";
@@ -18,7 +18,7 @@ async function open({ main, parts: [, ref], query, signal }) {
   const call = ops("GET", path(ref));
   const record = await send(call, { signal });
   const subject = record.subject && { ...record.subject, tenant: tenant(record.partition) };
-  // A record that people can name may have more: the checkpoints of a thread, the items of a session.
+  // A record with a subject can have more: the checkpoints of a thread, the items of a session.
   const described = subject
     ? await send(ops("GET", "/data/subject", { query: subject }), { signal }).catch(() => null)
     : null;
@@ -79,7 +79,7 @@ async function open({ main, parts: [, ref], query, signal }) {
   pages.start();
 }
 
-// Of a thread its checkpoints are of interest, of a session its items or events.
+// Returns the first tab: the checkpoints of a thread, the items or events of a session, or the content.
 const firstTab = (record, members) =>
   ["langgraph_checkpoints", "openai_items"].find((name) => members.some(({ family }) => family === name)) ??
   (record.logs.length ? `log ${record.logs[0].log}` : "content");

@@ -1,4 +1,4 @@
-// One message and what comes back, as it comes.
+// One message and its response, shown as it arrives.
 
 import { announce, h, replace, soon } from "../dom.js";
 import { rpc, send } from "../api.js";
@@ -9,7 +9,7 @@ import { parts } from "../parts.js";
 import { badge, copyAs, problem } from "../pieces.js";
 import { follow } from "../stream.js";
 
-const RAW_EVENTS = 500; // as many are kept to be shown raw
+const RAW_EVENTS = 500; // raw events kept for display
 
 export function exchange(params, { stream, taskLink, onTask, onAnswer }) {
   const call = rpc(stream ? "SendStreamingMessage" : "SendMessage", params, { stream });
@@ -67,7 +67,7 @@ export function exchange(params, { stream, taskLink, onTask, onAnswer }) {
       failed && problem(failed),
     );
     if (asked !== state) replace(ask, question());
-    asked = state; // what is being written stays while other parts are drawn
+    asked = state; // keeps the user's input while other parts are redrawn
     if (responseBox.open) drawRaw();
   });
 
@@ -90,7 +90,7 @@ export function exchange(params, { stream, taskLink, onTask, onAnswer }) {
     );
   }
 
-  function heard(found) {
+  function receive(found) {
     if (!found) return;
     if (found.task) {
       task = found.task;
@@ -133,18 +133,18 @@ export function exchange(params, { stream, taskLink, onTask, onAnswer }) {
       if (!stream) {
         const found = await send(call, { signal });
         keep(found);
-        heard(found);
+        receive(found);
         return;
       }
       await follow({
         signal,
-        // Sent again with the same key it is the same task; once that is known, its stream is continued where it broke.
+        // A repeat with the same key returns the same task; once its id is known, the stream resumes at the last event.
         call: (after) =>
           task ? { ...rpc("SubscribeToTask", { id: task.id }, { stream: true }), after } : { ...call, after },
         over: () => Boolean(answered) || [...ENDED, ...PAUSED].includes(stateName(state)),
         onEvent: (frame) => {
           keep(frame);
-          heard(frame.result);
+          receive(frame.result);
         },
       });
     } catch (error) {

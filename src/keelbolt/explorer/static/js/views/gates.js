@@ -1,4 +1,4 @@
-// Turns that wait: the gates at which they stand, what each asks, and an answer.
+// Gates at which turns wait: their questions, and forms to answer them.
 
 import { h, replace } from "../dom.js";
 import { ops, send } from "../api.js";

@@ -1,4 +1,4 @@
-// One memory state, one waiting pause, and one artifact with how it begins.
+// Details of a memory state, a pause, or an artifact with the start of its content.
 
 import { h, replace } from "../dom.js";
 import { address, ops, send } from "../api.js";

@@ -1,4 +1,4 @@
-// Whether the process that runs a task is alive: a countdown while it is silent, then the process that took over.
+// Shows whether the process that runs a task is alive: a countdown without heartbeats, then the takeover.
 
 import { announce, h, replace } from "../dom.js";
 import { processName } from "../events.js";
@@ -6,23 +6,23 @@ import { duration } from "../format.js";
 import { connectionNote } from "../stream.js";
 
 const TICK_MS = 200;
-const ASK_MS = 400; // how often the lease is asked for while it should have been renewed
-const TAKEN_MS = 20_000; // so long the page says which process took over
+const ASK_MS = 400; // interval of requests while a renewal is overdue
+const TAKEN_MS = 20_000; // how long the page shows the takeover
 
-// `look()` asks for the task again, and `know` gets it.
 const named = (worker) => processName(worker).replace(/^p/, "P");
 
+// `look()` requests the task again; the caller passes the response to `update`.
 export function liveness({ log, look, signal }) {
   const element = h("div", {});
-  let lease = null; // {holder, ends, whole, beat}: when it ends, by the clock of this page
+  let lease = null; // {holder, ends, whole, beat}; `ends` uses the clock of this page
   let asked = 0;
-  let silent = false; // a renewal of the lease was due, and it was not renewed
-  let lost = null; // {holder, since}: the silent process, and the time of its last heartbeat
+  let silent = false; // a renewal of the lease is overdue
+  let lost = null; // {holder, since}: the process without heartbeats, and the time of its last one
   let taken = null; // {at, text}
-  let heard = 0; // when the process last wrote something
+  let lastEntryAt = 0; // time of the last entry by the process
 
-  // A fresh look at the task: the lease as the server has it now.
-  function know(about) {
+  // Takes the current state of the task, including its lease.
+  function update(about) {
     const work = about.work;
     const before = lease;
     lease =
@@ -35,13 +35,13 @@ export function liveness({ log, look, signal }) {
           }
         : null;
     if (lost && lease && lease.holder !== lost.holder) takenOver(lease.holder);
-    else if (before && lease?.holder === before.holder && lease.ends > before.ends + ASK_MS) lost = null; // it lives
+    else if (before && lease?.holder === before.holder && lease.ends > before.ends + ASK_MS) lost = null; // alive
     silent = Boolean(lease) && silence() > lease.beat + Math.min(1000, lease.beat / 4);
     draw();
   }
 
   function takenOver(holder) {
-    const after = duration(performance.now() - Math.max(lost.since, heard));
+    const after = duration(performance.now() - Math.max(lost.since, lastEntryAt));
     taken = {
       at: performance.now(),
       text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} stopped responding.`,
@@ -50,16 +50,16 @@ export function liveness({ log, look, signal }) {
     lost = null;
   }
 
-  // An entry of the log: of the process that runs the task, or the first one of the next process.
+  // Takes a log entry: of the process that runs the task, or the first entry of the next process.
   function entry({ kind, data }) {
     if (kind === "attempt") attempt(data.worker);
-    else if (!["steer", "message"].includes(kind)) heard = performance.now();
+    else if (!["steer", "message"].includes(kind)) lastEntryAt = performance.now();
   }
 
   function attempt(worker) {
     if (lost && worker !== lost.holder) takenOver(worker);
     else if (lease && worker !== lease.holder) {
-      // It was faster than the countdown: engines that notice the death of a process end its lease at once.
+      // The takeover came before the countdown: some engines notice the death of a process and end its lease at once.
       taken = { at: performance.now(), text: `${named(worker)} took over from ${processName(lease.holder)}.` };
       announce(taken.text);
     }
@@ -79,7 +79,7 @@ export function liveness({ log, look, signal }) {
     }
     if (taken && now - taken.at > TAKEN_MS) taken = null;
     connectionNote(silent ? "No heartbeats" : "");
-    if (silent) replace(element, countdown(lease, Math.min(silence(), now - heard), now));
+    if (silent) replace(element, countdown(lease, Math.min(silence(), now - lastEntryAt), now));
     else replace(element, taken && !log.ended && h("p", { class: "notice busy" }, h("span", {}, taken.text)));
   }
 
@@ -88,7 +88,7 @@ export function liveness({ log, look, signal }) {
       if (taken) draw();
       return;
     }
-    // The lease should have been renewed: ask whether it was.
+    // A renewal is overdue: request the current lease.
     if (silence() > lease.beat && performance.now() - asked > ASK_MS) {
       asked = performance.now();
       look();
@@ -99,7 +99,7 @@ export function liveness({ log, look, signal }) {
     clearInterval(ticking);
     connectionNote("");
   });
-  return { element, know, entry };
+  return { element, update, entry };
 }
 
 function countdown(lease, silence, now) {

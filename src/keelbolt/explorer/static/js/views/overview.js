@@ -1,4 +1,4 @@
-// How a task page opens: what was asked and answered, in order, beside how far the work is.
+// The first tab of a task page: the conversation, and the progress beside it.
 
 import { h, replace } from "../dom.js";
 import { conversation } from "../conversation.js";
@@ -8,9 +8,9 @@ import { ENDED, PAUSED, duration, plural, shorten, stateName } from "../format.j
 import { parts } from "../parts.js";
 import { facts, tag, time } from "../pieces.js";
 
-const STEPS = 8; // the last ones are shown; earlier ones on request
+const STEPS = 8; // the last steps are shown; a button shows the others
 
-// `question` is an element that keeps its place (and what is written in it) while the rest is drawn again.
+// The `question` element is not redrawn, so that it keeps the user's input.
 export function overview({ log, question, side }) {
   const list = h("div", { class: "stack" });
   const last = h("div", { class: "stack" });
@@ -31,7 +31,7 @@ export function overview({ log, question, side }) {
       items.splice(
         items.findLastIndex(({ kind }) => kind === "message"),
         1,
-      ); // the question is asked below
+      ); // the question is shown below
     items.forEach((item, index) => {
       const before = known.get(item.seq);
       const node = before?.size === item.size ? before.node : itemNode(item);
@@ -74,7 +74,7 @@ function itemNode(item) {
   );
 }
 
-// Keelbolt names the answer of ctx.complete(text) final-answer; ids made by a machine say nothing.
+// Keelbolt names the result of ctx.complete(text) final-answer; generated ids are not useful as titles.
 const resultName = (id) => (id === "final-answer" || /^[0-9a-f-]{32,36}$/.test(id) ? "Result" : id);
 
 function ending(state, items, log) {
@@ -100,8 +100,9 @@ const waiting = (state, items) =>
 // ----------------------------------------------------------------------------------------------------- progress
 
 function progressOf(log, about, state) {
-  const said = log.entries.findLast(({ data }) => data?.status?.message)?.data.status;
-  const working = state === "working" && said && stateName(said.state) === "working" ? said.message : null;
+  const lastStatus = log.entries.findLast(({ data }) => data?.status?.message)?.data.status;
+  const working =
+    state === "working" && lastStatus && stateName(lastStatus.state) === "working" ? lastStatus.message : null;
   return [
     h("h2", {}, "Progress"),
     working && h("div", { class: "said" }, parts(working.parts)),
@@ -110,7 +111,7 @@ function progressOf(log, about, state) {
   ];
 }
 
-// Attempts of the last turn, if there were several: which process had the task, and how it lost it.
+// Attempts of the last turn, if there were several: the process of each, and why it ended.
 function attempts(log, about, state) {
   const list = log.entries.filter(({ kind }) => kind === "attempt");
   const turn = list.at(-1)?.data.turn;

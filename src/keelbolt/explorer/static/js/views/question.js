@@ -1,4 +1,4 @@
-// A task that waits for its user.
+// The question of a task that waits for its user.
 
 import { rpc, send } from "../api.js";
 import { questionOf } from "../decision.js";

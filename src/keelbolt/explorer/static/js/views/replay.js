@@ -1,4 +1,4 @@
-// The task as it was at any entry of its log, and what changed between two of them. Nothing is done again.
+// The task as of any entry of its log, and the differences between two entries. Nothing is executed again.
 
 import { h, later, replace, soon } from "../dom.js";
 import { diff, commonStart } from "../diff.js";

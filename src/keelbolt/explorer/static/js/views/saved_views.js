@@ -1,4 +1,4 @@
-// Named filters, kept in this browser. The address has everything, so that a view can also be sent to other people.
+// Named filters, stored in this browser. The URL contains the whole filter, so users can share it.
 
 import { h, replace } from "../dom.js";
 import { copyButton, field } from "../pieces.js";

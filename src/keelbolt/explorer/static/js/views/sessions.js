@@ -1,4 +1,4 @@
-// What agents keep beside their tasks: sessions, traces, pauses, memory and artifacts of a StateStore in the same storage.
+// Data of a StateStore in the same storage: sessions, traces, pauses, memory and artifacts.
 
 import { h, replace } from "../dom.js";
 import { ops, send } from "../api.js";
@@ -12,7 +12,7 @@ export const sessionsView = { id: "sessions", title: "Sessions", operator: true,
 
 const to = (place, ref, text) => h("a", { href: link([place, ref], { tenant: tenant() }) }, text);
 
-// For each list: where it is asked for, what its rows are, and what is said when it is empty.
+// For each list: the path of its call, its columns, and the text for an empty list.
 const LISTS = {
   sessions: {
     path: "/sessions",
@@ -73,9 +73,9 @@ async function open({ main, query, signal }) {
   if (signal.aborted) return;
   const chosen = query.tenant ?? (tenants.includes("default") || !tenants.length ? "" : tenants[0]);
   if (chosen && !query.tenant) setQuery({ tenant: chosen });
-  const whose = h(
+  const tenantSelect = h(
     "select",
-    { onchange: () => go(["sessions"], { tab: query.tab, tenant: whose.value }) },
+    { onchange: () => go(["sessions"], { tab: query.tab, tenant: tenantSelect.value }) },
     tenants.map((name) => h("option", { value: name, selected: name === (chosen || "default") }, name)),
   );
   const pages = tabs(
@@ -100,7 +100,7 @@ async function open({ main, query, signal }) {
       "div",
       { class: "view-head" },
       h("h1", {}, "Sessions"),
-      tenants.length > 1 && h("div", {}, field("Tenant", whose)),
+      tenants.length > 1 && h("div", {}, field("Tenant", tenantSelect)),
     ),
     tenants.length
       ? pages.element

@@ -1,4 +1,4 @@
-// The service as a whole, for operators: numbers that move, the last hours, and what went wrong.
+// The service as a whole, for operators: live figures, the last hours, and errors.
 
 import { announce, h, replace, soon } from "../dom.js";
 import { ops, send } from "../api.js";
@@ -54,7 +54,7 @@ async function open({ main, signal, me }) {
   const letters = h("div", { class: "letters" });
   replace(main, title, tiles, history(signal), letters, rest);
 
-  // The server sends numbers when they change; the page's own clock draws the time between.
+  // The server sends figures when they change; the page draws a sample per second from its own clock.
   function sample() {
     const { queues } = live;
     samples.push({

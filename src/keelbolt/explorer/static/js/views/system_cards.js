@@ -1,4 +1,4 @@
-// The pieces of the System view.
+// Parts of the System view.
 
 import { h, svg } from "../dom.js";
 import { ops } from "../api.js";

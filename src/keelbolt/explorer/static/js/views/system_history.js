@@ -1,11 +1,11 @@
-// The last hours, as all processes keep them in the store.
+// Figures of the last hours, which all processes record in the storage.
 
 import { h, replace, svg } from "../dom.js";
 import { ops, send } from "../api.js";
 import { duration, number } from "../format.js";
 import { card } from "../pieces.js";
 
-const AGAIN = 60000; // milliseconds between two looks
+const AGAIN = 60000; // milliseconds between two requests
 const HOURS = [1, 6, 24, 48];
 const WIDTH = 320;
 const HEIGHT = 88;
@@ -43,7 +43,7 @@ export function history(signal) {
   return h("div", { class: "history" }, card("Last hours", h("div", { class: "row" }, choice), plots));
 }
 
-// A line breaks where a bucket is missing.
+// The line is interrupted where a bucket is missing.
 function drawn(title, lines, show, buckets, start, end, step) {
   if (!buckets.length) return null;
   const values = lines.flatMap(([, read]) => buckets.map(read)).filter((value) => value !== null);

@@ -1,4 +1,4 @@
-// One task: what it is about, how it stands, everything that happened, and what one can do.
+// One task: its title, state, log and actions.
 
 import { announce, h, later, replace, soon } from "../dom.js";
 import { agentCard, steeringButtons } from "../agent_card.js";
@@ -21,15 +21,16 @@ import { webhookList } from "./webhooks.js";
 export const taskView = { id: "tasks", title: "Task", open };
 
 async function open({ main, parts: [, id], query, signal, me }) {
-  const whose = Object.fromEntries(
+  const ownerQuery = Object.fromEntries(
     ["tenant", "owner", "askedTenant"].filter((name) => query[name] !== undefined).map((name) => [name, query[name]]),
   );
-  const mine = whose.owner === undefined || whose.owner === me?.owner;
-  const log = new TaskLog(id, whose);
-  const call = (method, path, body) => ops(method, `/tasks/${encodeURIComponent(id)}${path}`, { query: whose, body });
-  // All of it once, and where the log does not tell it; else, how it stands.
+  const mine = ownerQuery.owner === undefined || ownerQuery.owner === me?.owner;
+  const log = new TaskLog(id, ownerQuery);
+  const call = (method, path, body) =>
+    ops(method, `/tasks/${encodeURIComponent(id)}${path}`, { query: ownerQuery, body });
+  // Requests the whole task (needed once, and where the log is trimmed) or only its state.
   const look = (whole) =>
-    send(ops("GET", `/tasks/${encodeURIComponent(id)}`, { query: { ...whose, brief: whole ? "" : "true" } }), {
+    send(ops("GET", `/tasks/${encodeURIComponent(id)}`, { query: { ...ownerQuery, brief: whole ? "" : "true" } }), {
       signal,
     });
   replace(main, h("p", { class: "dim pulse" }, "Loading…"));
@@ -44,9 +45,9 @@ async function open({ main, parts: [, id], query, signal, me }) {
   const alive = liveness({ log, signal, look: () => refresh() });
   const head = h("div", { class: "stack task-head" }, top, doing, doubt, alive.element);
   const asked = h("div", {});
-  const waiting = h("div", {}); // leads to the question from the other tabs
+  const waiting = h("div", {}); // link to the question, shown in the other tabs
   let chosen = "";
-  let current = null; // what the open tab shows: it may grow
+  let current = null; // the content of the open tab, updated with new entries
   let signature = "";
   let offered = "";
   const onFork = (seq) => fork({ call, head: log.last, seq });
@@ -64,7 +65,7 @@ async function open({ main, parts: [, id], query, signal, me }) {
       { id: "webhooks", title: "Webhooks", count: webhooks.length || undefined },
       { id: "raw", title: "Raw" },
     ],
-    query.tab ?? (query.event ? "timeline" : "overview"), // an entry has an address
+    query.tab ?? (query.event ? "timeline" : "overview"), // each entry has a URL
     (tab, panel) => {
       current?.stop?.();
       setQuery({ tab: tab === "overview" ? "" : tab, ...(tab !== "timeline" && { event: "", kind: "" }) });
@@ -103,7 +104,7 @@ async function open({ main, parts: [, id], query, signal, me }) {
       return { grow: draw, stop };
     }
     if (tab === "overview") {
-      const made = overview({ log, question: asked, side: () => taskFacts({ id, about, log, whose }) });
+      const made = overview({ log, question: asked, side: () => taskFacts({ id, about, log, ownerQuery }) });
       panel.append(made.element);
       made.draw(about);
       return { grow: () => made.draw(about) };
@@ -159,14 +160,14 @@ async function open({ main, parts: [, id], query, signal, me }) {
     const state = stateName(about.task.status.state);
     document.title = `${stateLabel(state)} · ${shorten(taskTitle(log, about), 40)}`;
     const dead = about.work?.state === "dead";
-    replace(top, heading({ about, log, state, whose }));
+    replace(top, heading({ about, log, state, ownerQuery }));
     replace(doubt, doubts(about, state));
-    alive.know(about);
-    // Buttons keep the focus, and the question what is written in it, while the state is the same.
+    alive.update(about);
+    // While the state is the same, buttons keep the focus and the question keeps the user's input.
     if (`${state} ${dead}` !== offered) {
       offered = `${state} ${dead}`;
       const more = { head: () => log.last, again: refresh, own, choose: pages.choose };
-      replace(doing, actions({ id, state, whose, dead, ...more }));
+      replace(doing, actions({ id, state, ownerQuery, dead, ...more }));
     }
     const now = `${state} ${about.task.status.timestamp}`;
     if (now !== signature) {

@@ -1,11 +1,11 @@
-// What the list of tasks is filtered by.
+// The filter controls of the task list.
 
 import { h, later } from "../dom.js";
 import { ops, send } from "../api.js";
 import { fullMoment } from "../format.js";
 import { field } from "../pieces.js";
 import { link } from "../router.js";
-import { parsePartition } from "../whose.js";
+import { parsePartition } from "../partition.js";
 
 const SPANS = { "": "Any time", 900: "Last 15 minutes", 3600: "Last hour", 86400: "Last day", 604800: "Last week" };
 
@@ -51,8 +51,8 @@ export async function filterControls({ query, card, me, change }) {
         {
           onchange: () => {
             const [tenant, name, askedTenant] = JSON.parse(owner.value);
-            const whose = owner.value === all ? { all: "true" } : { tenant, owner: name, askedTenant };
-            location.hash = link(["tasks"], whose);
+            const ownerQuery = owner.value === all ? { all: "true" } : { tenant, owner: name, askedTenant };
+            location.hash = link(["tasks"], ownerQuery);
           },
         },
         h("option", { value: JSON.stringify([null, null, null]) }, "Mine"),

@@ -1,4 +1,4 @@
-// The head of a task: what it is about, how it stands, and what is in doubt.
+// The head of a task page: its title, its state, and doubtful steps.
 
 import { h } from "../dom.js";
 import { processName, stepName } from "../events.js";
@@ -12,9 +12,9 @@ export function taskTitle(log, about) {
   return titleOf(message, skillOf(message) || about.task.metadata?.skillId);
 }
 
-export function heading({ about, log, state, whose }) {
+export function heading({ about, log, state, ownerQuery }) {
   return [
-    h("nav", { class: "crumbs", "aria-label": "Where" }, h("a", { href: link(["tasks"], whose) }, "Tasks")),
+    h("nav", { class: "crumbs", "aria-label": "Where" }, h("a", { href: link(["tasks"], ownerQuery) }, "Tasks")),
     h("div", { class: "row" }, h("h1", {}, taskTitle(log, about)), badge(state)),
     about.cancelRequested &&
       !ENDED.includes(state) &&
@@ -22,8 +22,8 @@ export function heading({ about, log, state, whose }) {
   ];
 }
 
-// What else is known, beside its progress.
-export function taskFacts({ id, about, log, whose }) {
+// Further facts, beside the progress.
+export function taskFacts({ id, about, log, ownerQuery }) {
   const { work, task } = about;
   const ended = ENDED.includes(stateName(task.status.state));
   const took = new Date(ended ? task.status.timestamp : Date.now()) - new Date(about.created);
@@ -35,8 +35,8 @@ export function taskFacts({ id, about, log, whose }) {
     .slice(0, 5);
   const last = log.entries.findLast(({ kind }) => kind === "attempt")?.data;
   const other = (taskId, query) => {
-    const anchor = h("a", { href: link(["tasks", taskId], { ...query, ...whose }), title: taskId }, "…");
-    titleById(taskId, whose).then((title) => (anchor.textContent = title));
+    const anchor = h("a", { href: link(["tasks", taskId], { ...query, ...ownerQuery }), title: taskId }, "…");
+    titleById(taskId, ownerQuery).then((title) => (anchor.textContent = title));
     return anchor;
   };
   return facts([
@@ -58,7 +58,7 @@ export function taskFacts({ id, about, log, whose }) {
     ["Waiting messages", about.pendingMessages || null],
     [
       "Conversation",
-      h("a", { href: link(["tasks"], { context: task.contextId, ...whose }), title: task.contextId }, "Tasks of the conversation"),
+      h("a", { href: link(["tasks"], { context: task.contextId, ...ownerQuery }), title: task.contextId }, "Tasks of the conversation"),
     ],
     ["Forked from", origin?.taskId ? other(origin.taskId, { event: origin.seq }) : null],
     ["Refers to", refers.map((each) => h("div", {}, other(each)))],

@@ -1,4 +1,4 @@
-// The rows of the list of tasks. A row that did not change is not made again.
+// The rows of the task list. Unchanged rows are reused.
 
 import { h } from "../dom.js";
 import { ENDED, ago, duration, fullMoment, shorten, stateName } from "../format.js";
@@ -6,31 +6,31 @@ import { plainText } from "../parts.js";
 import { badge, tag } from "../pieces.js";
 import { link } from "../router.js";
 import { titleOf } from "../titles.js";
-import { parsePartition } from "../whose.js";
+import { parsePartition } from "../partition.js";
 
 export const took = (task, now = Date.now()) =>
   (ENDED.includes(stateName(task.status.state)) ? Date.parse(task.status.timestamp) : now) - Date.parse(task.created);
 
-// What the task began with: words, or JSON as a line.
+// Returns the first message: its text, or its JSON in one line.
 function title(task) {
   try {
     const data = JSON.parse(task.said);
     if (data && typeof data === "object") return titleOf({ parts: [{ data }] });
   } catch {
-    /* words */
+    /* not JSON: shown as text */
   }
   return task.said;
 }
 
-// Whose a task is: as its partition says, in a list of everyone's tasks.
+// Returns the owner of a task from its partition, in the list of all owners.
 export const ownerOf = (task) => parsePartition(task.partition ?? "").label;
-export const whoseIs = (task) => parsePartition(task.partition ?? "").query ?? {};
+export const partitionQuery = (task) => parsePartition(task.partition ?? "").query ?? {};
 
-export function taskRows({ whose, chosen, onChoose, owners }) {
+export function taskRows({ ownerQuery, chosen, onChoose, owners }) {
   const known = new Map(); // id → {key, element}
   return (task, { fresh }) => {
     const ended = ENDED.includes(stateName(task.status.state));
-    const href = link(["tasks", task.id], whose(task));
+    const href = link(["tasks", task.id], ownerQuery(task));
     const key = JSON.stringify([
       task.status.timestamp,
       task.status.state,
@@ -51,7 +51,7 @@ export function taskRows({ whose, chosen, onChoose, owners }) {
 
 function row(task, { fresh, href, chosen, onChoose, owner }) {
   const name = title(task) || "Task";
-  const said = shorten(plainText(task.status.message).split("\n")[0], 160);
+  const statusText = shorten(plainText(task.status.message).split("\n")[0], 160);
   return h(
     "tr",
     {
@@ -72,7 +72,12 @@ function row(task, { fresh, href, chosen, onChoose, owner }) {
       }),
     ),
     h("td", {}, badge(task.status.state)),
-    h("td", { class: "said" }, h("a", { href, title: task.id }, name), said && h("span", { class: "dim small" }, said)),
+    h(
+      "td",
+      { class: "said" },
+      h("a", { href, title: task.id }, name),
+      statusText && h("span", { class: "dim small" }, statusText),
+    ),
     h("td", { class: "wide" }, task.skill && tag(task.skill)),
     owner && h("td", { class: "wide" }, ownerOf(task)),
     h("td", { class: "dim wide" }, duration(took(task))),

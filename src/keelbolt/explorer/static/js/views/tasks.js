@@ -1,4 +1,4 @@
-// All tasks: filtered by the address, page by page, and changing while one looks.
+// The task list: filtered by the URL, loaded page by page, and updated live.
 
 import { announce, h, later, replace, soon } from "../dom.js";
 import { ops, send } from "../api.js";
@@ -11,12 +11,12 @@ import { follow } from "../stream.js";
 import { bulkBar } from "./bulk.js";
 import { savedViews } from "./saved_views.js";
 import { filterControls } from "./task_filters.js";
-import { ownerOf, taskRows, took, whoseIs } from "./task_rows.js";
+import { ownerOf, partitionQuery, taskRows, took } from "./task_rows.js";
 
 export const tasksView = { id: "tasks", title: "Tasks", open };
 
 const PAGE = 50;
-const MOST = 10_000; // tasks that can be chosen at once
+const MOST = 10_000; // limit of selected tasks
 const FILTERS = ["state", "context", "skill", "text", "since", "until", "tenant", "owner", "askedTenant", "all"];
 const SORTS = {
   state: (task) => stateName(task.status.state),
@@ -27,16 +27,16 @@ const SORTS = {
   changed: (task) => task.status.timestamp,
 };
 
-// The list as it was left, for the way back: the entry of the history says which it was.
-let left = null;
-let opened = 0;
+// State of the list when the user leaves it. The Back button restores it if the history entry has the same number.
+let savedList = null;
+let listNumber = 0;
 
 async function open({ main, query, signal, me }) {
-  let shown = new Map(); // id → task, as they stand in the list
+  let shown = new Map(); // id → task, in display order
   let token = "";
-  let fresh = new Set(); // changed while the list is open
+  let fresh = new Set(); // ids of tasks that changed while the list was open
   let answer = null;
-  let edge = ""; // the time of the last task of the last page
+  let edge = ""; // time of the last task on the last loaded page
   let loading = new AbortController();
   const chosen = new Map(); // id → task
 
@@ -54,13 +54,13 @@ async function open({ main, query, signal, me }) {
     ...(q && { q }),
     ...(oldestFirst() && { sort: "updated" }),
   });
-  const whose = () =>
+  const ownerQuery = () =>
     Object.fromEntries(
       ["tenant", "owner", "askedTenant"]
         .map((name) => [name, here().query[name]])
         .filter(([, value]) => value !== undefined),
     );
-  const whoseOf = (task) => (everyone() ? whoseIs(task) : whose());
+  const ownerQueryOf = (task) => (everyone() ? partitionQuery(task) : ownerQuery());
   const counts = h("div", { class: "chips", role: "group", "aria-label": "By state" });
   const rows = h("tbody");
   const heads = h("tr");
@@ -77,7 +77,7 @@ async function open({ main, query, signal, me }) {
   const views = savedViews();
   const everyone = () => here().query.all === "true";
   const row = taskRows({
-    whose: whoseOf,
+    ownerQuery: ownerQueryOf,
     chosen,
     owners: everyone,
     onChoose(task, on) {
@@ -88,7 +88,7 @@ async function open({ main, query, signal, me }) {
   });
   const bulk = bulkBar({
     chosen,
-    whose: whoseOf,
+    ownerQuery: ownerQueryOf,
     clear: () => {
       chosen.clear();
       draw();
@@ -129,7 +129,7 @@ async function open({ main, query, signal, me }) {
     });
 
   async function load(anew, first = false) {
-    loading.abort(); // the answer to an earlier filter is of no use
+    loading.abort(); // responses to an earlier filter are dropped
     loading = new AbortController();
     const wanted = loading.signal;
     more.disabled = true;
@@ -137,7 +137,7 @@ async function open({ main, query, signal, me }) {
     try {
       found = await page(anew ? "" : token, PAGE, wanted);
     } catch (error) {
-      if (first) throw error; // the whole view is tried again
+      if (first) throw error; // the router retries the whole view
       if (!signal.aborted && !wanted.aborted)
         replace(
           place,
@@ -162,7 +162,7 @@ async function open({ main, query, signal, me }) {
     edge = answer.tasks.at(-1)?.status.timestamp ?? edge;
   }
 
-  // As many as are shown, anew: after an action on many, a lost connection, or the way back.
+  // Reloads the shown tasks after a bulk action, a reconnect, or a return to the list.
   async function reload() {
     const wanted = shown.size;
     const before = loading.signal;
@@ -171,7 +171,7 @@ async function open({ main, query, signal, me }) {
       do pages.push(await page(pages.at(-1)?.nextPageToken ?? "", Math.min(100, Math.max(PAGE, wanted)), before));
       while (pages.at(-1).nextPageToken && pages.length * 100 < wanted);
     } catch {
-      return; // the stream comes back, and this with it
+      return; // runs again after the reconnect
     }
     if (signal.aborted || before.aborted) return;
     shown = new Map();
@@ -257,7 +257,7 @@ async function open({ main, query, signal, me }) {
   const draw = soon(() => {
     if (signal.aborted || !answer) return;
     const state = here().query.state ?? "";
-    const states = answer.states; // of everyone's tasks there are no totals
+    const states = answer.states; // the list of all owners has no totals
     const all = states && Object.values(states).reduce((sum, each) => sum + each, 0);
     replace(
       counts,
@@ -327,12 +327,12 @@ async function open({ main, query, signal, me }) {
     );
   }
 
-  // A task that changes goes to the top (to the end, if the oldest are first), if the filters let it in.
+  // Moves a changed task to the top (to the end if the oldest come first), if it matches the filters.
   function changed(task) {
     if (!answer?.states || !task?.id) return;
     const before = shown.get(task.id);
     const { timestamp } = task.status;
-    const unread = token && (oldestFirst() ? timestamp >= edge : timestamp <= edge); // its page was not asked for yet
+    const unread = token && (oldestFirst() ? timestamp >= edge : timestamp <= edge); // its page is not loaded yet
     if (unread && !before) {
       if (oldestFirst()) recount();
       return;
@@ -363,7 +363,7 @@ async function open({ main, query, signal, me }) {
     draw();
   }
 
-  // A task that is not in the list may have been counted in another state before.
+  // A task outside the list may have been counted in another state before, so the totals are requested again.
   const recount = later(async () => {
     if (signal.aborted) return;
     const counted = await send(ops("GET", "/tasks", { query: { ...asked(), pageSize: 1 } }), {
@@ -379,35 +379,35 @@ async function open({ main, query, signal, me }) {
 
   keys(main, signal, rows);
   place.replaceChildren();
-  const back = left && history.state?.list === left.number;
-  const mark = back ? left.number : (opened += 1);
+  const back = savedList && history.state?.list === savedList.number;
+  const mark = back ? savedList.number : (listNumber += 1);
   history.replaceState({ list: mark }, "");
   if (back) {
-    ({ shown, token, answer, edge } = left);
+    ({ shown, token, answer, edge } = savedList);
     draw();
-    const { y } = left;
+    const { y } = savedList;
     requestAnimationFrame(() => requestAnimationFrame(() => scrollTo(0, y)));
     reload();
   } else await load(true, true);
   const ticking = setInterval(draw, 30_000);
   signal.addEventListener("abort", () => {
     clearInterval(ticking);
-    left = { number: mark, shown, token, answer, edge, y: scrollY };
+    savedList = { number: mark, shown, token, answer, edge, y: scrollY };
   });
-  if (everyone()) return; // the stream has the tasks of one owner
+  if (everyone()) return; // the stream has only the tasks of one owner
   await follow({
-    call: () => ops("GET", "/events", { query: whose() }),
+    call: () => ops("GET", "/events", { query: ownerQuery() }),
     onEvent: changed,
     onOpen: reload,
     signal,
   });
 }
 
-// What the search of the server looks through, as far as a list has it.
+// The texts that the server's search covers, as far as the list has them.
 const wordsOf = ({ said, id, contextId, status }) =>
   [said, id, contextId, plainText(status.message)].join(" ").toLowerCase();
 
-// j and k, or the arrows, go through the rows; / goes to the search.
+// Keyboard: j and k, or the arrows, move between rows; / moves to the search field.
 function keys(main, signal, rows) {
   document.addEventListener(
     "keydown",

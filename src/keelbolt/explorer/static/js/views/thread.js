@@ -1,4 +1,4 @@
-// One thread of turns: what was said, thought, called and looked up, and what is remembered beside it.
+// One thread of turns: messages, thoughts, tool calls, retrievals, and the memories of the thread.
 
 import { h, replace } from "../dom.js";
 import { send } from "../api.js";
@@ -66,11 +66,11 @@ async function open({ main, parts: [, ref], query, signal }) {
   if (!signal.aborted) talk.find();
 }
 
-// ------------------------------------------------------------------------------------------------- what was said
+// ------------------------------------------------------------------------------------------------------- messages
 
 function conversation(thread, shared, wanted, signal) {
   const path = `/threads/${named(thread.ref)}/entries`;
-  const found = []; // the oldest first, as people read
+  const found = []; // oldest first
   const place = h("div", { class: "stack", role: "list", "aria-label": "Entries" });
   const older = h("button", { type: "button", onclick: () => load().catch(failed) }, "Earlier");
   const above = h("div", { class: "row" }, older);
@@ -100,7 +100,7 @@ function conversation(thread, shared, wanted, signal) {
   async function first() {
     await load();
     if (!wanted || loaded() || !token || !/^\d{1,16}$/.test(wanted)) return;
-    token = String(Number(wanted) + 1); // it lies further back: begin there
+    token = String(Number(wanted) + 1); // an older entry: load the page that ends with it
     found.length = 0;
     await load();
     above.append(h("a", { href: link(["turns", thread.ref], { tenant: tenant() }) }, "Latest"));

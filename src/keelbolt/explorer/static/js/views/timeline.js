@@ -1,4 +1,4 @@
-// The log, entry by entry: ten thousand of them as smoothly as ten.
+// The log, entry by entry, in a virtual list.
 
 import { h, later, replace } from "../dom.js";
 import { KINDS, detail, group, kindOf, summary, toneOf } from "../events.js";
@@ -91,7 +91,7 @@ export function timeline({ log, onFork, onReplay }) {
   }
 
   function draw(anew = false) {
-    if (anew || document.activeElement !== kind) drawKinds(); // not while the user chooses
+    if (anew || document.activeElement !== kind) drawKinds(); // not while the menu is open
     items = filter.kind || filter.text ? log.entries.filter(wanted) : log.entries;
     const atEnd = list.set(items, { anew });
     if (following && (atEnd || anew)) list.toEnd();
@@ -126,7 +126,7 @@ export function timeline({ log, onFork, onReplay }) {
       const asked = Number(here().query.event);
       const index = items.findIndex(({ seq }) => seq === asked);
       if (index >= 0) {
-        requestAnimationFrame(() => list.center(index)); // once it has its height
+        requestAnimationFrame(() => list.center(index)); // after the layout
         choose(items[index]);
       } else if (log.entries.length) {
         replace(

@@ -1,4 +1,4 @@
-// One trace: what its flow did, what its planner thought, and the trajectories that came of it.
+// One trace: the events of its flow, the steps of its planner, and the resulting trajectories.
 
 import { h, replace } from "../dom.js";
 import { chart } from "../chart.js";
@@ -15,7 +15,7 @@ import { crumbs } from "./session.js";
 export const traceView = { id: "sessions", title: "Trace", open };
 
 const PAGE = 500;
-const DRAWN = 2000; // entries of each log, at most
+const DRAWN = 2000; // maximum number of entries of each log
 
 async function open({ main, parts: [, ref], query, signal }) {
   const call = state(`/traces/${named(ref)}`, { session: query.session });

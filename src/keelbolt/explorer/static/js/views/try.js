@@ -1,4 +1,4 @@
-// Talk to the agent, and see every byte of it.
+// A conversation with the agent, with all requests and responses.
 
 import { h, replace } from "../dom.js";
 import { agentCard } from "../agent_card.js";
@@ -11,14 +11,14 @@ import { exchange } from "./exchange.js";
 
 export const tryView = { id: "try", title: "Try", open };
 
-// What was said in this tab stays while one looks at other views; streams go on meanwhile.
+// State of this tab. It survives a change of the view; streams continue.
 const talk = {
   compose: null,
-  plain: false, // the agent has no operations API: its tasks have no page here
+  plain: false, // the agent has no operations API, so its tasks have no page here
   list: h("div", { class: "talk", role: "log", "aria-label": "Conversation" }),
   running: new AbortController(),
-  context: "", // of the last task: messages from here belong to one conversation
-  titles: new Map(), // task id → what its first message says
+  context: "", // of the last task; messages from here belong to one context
+  titles: new Map(), // task id → title from its first message
 };
 
 async function open({ main, query, signal, me }) {
@@ -63,8 +63,8 @@ async function open({ main, query, signal, me }) {
   }
 }
 
-// Every message from the composer starts a new task, unless one is named under More. A task that asks something is
-// answered in its question, so that no message reaches a task by accident.
+// Each message of the composer starts a new task unless the user names one under More. A question of a task is answered
+// in the question itself, so that no message reaches a task by accident.
 function say(params, stream) {
   talk.list.querySelector(":scope > .empty")?.remove();
   const one = exchange(params, {

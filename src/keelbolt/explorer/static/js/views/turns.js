@@ -1,4 +1,4 @@
-// Turns that are kept: the threads they belong to, and the gates at which they wait.
+// Stored turns: their threads, and the gates at which they wait.
 
 import { h, replace } from "../dom.js";
 import { ops, send } from "../api.js";
@@ -16,13 +16,13 @@ const THREADS = {
   heads: ["Thread", "Last message", "Last used"],
   row: ({ id, ref, last, at }) => [
     h("a", { href: link(["turns", ref], { tenant: tenant() }), class: "break" }, shorten(id, 100)),
-    h("span", { class: "break" }, last && said(last)),
+    h("span", { class: "break" }, last && lastMessage(last)),
     since(at),
   ],
   nothing: ["No threads", "Threads of a durable_storage on this agent's storage appear here."],
 };
 
-const said = ({ role, text, files }) => [
+const lastMessage = ({ role, text, files }) => [
   h("span", { class: "dim" }, `${role}: `),
   shorten([text, files && plural(files, "file")].filter(Boolean).join(", "), 140),
 ];
@@ -34,9 +34,9 @@ async function open({ main, query, signal }) {
   ]);
   if (signal.aborted) return;
   if (!query.tenant && tenants.length) setQuery({ tenant: tenants[0].ref });
-  const whose = h(
+  const tenantSelect = h(
     "select",
-    { onchange: () => go(["turns"], { tenant: whose.value }) },
+    { onchange: () => go(["turns"], { tenant: tenantSelect.value }) },
     tenants.map(({ id, ref }) => h("option", { value: ref, selected: ref === tenant() }, shorten(id, 60))),
   );
   const pages = tabs(
@@ -57,7 +57,12 @@ async function open({ main, query, signal }) {
   );
   replace(
     main,
-    h("div", { class: "view-head" }, h("h1", {}, "Turns"), tenants.length > 1 && h("div", {}, field("Tenant", whose))),
+    h(
+      "div",
+      { class: "view-head" },
+      h("h1", {}, "Turns"),
+      tenants.length > 1 && h("div", {}, field("Tenant", tenantSelect)),
+    ),
     pages.element,
   );
   pages.start();

@@ -1,4 +1,4 @@
-// When what happened, and in which process: attempts, steps, artifacts, steering and webhooks over time.
+// Attempts, steps, artifacts, steering and webhooks over time, by process.
 
 import { chart } from "../chart.js";
 import { processName, stepName } from "../events.js";
@@ -12,7 +12,7 @@ export function bars(entries, webhooks, now) {
   let attempt = null;
   let steps = new Map();
   let waits = null;
-  let alive = 0; // the time of the last entry of the process
+  let alive = 0; // time of the last entry by the process
   const close = (bar, at, note) => {
     if (!bar || bar.to !== null) return;
     bar.to = at;
