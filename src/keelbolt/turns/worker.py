@@ -34,6 +34,7 @@ from keelbolt.turns.task_turns import WAKE, TaskTurn, Waker
 CANCEL_SECONDS = 0.1  # interval at which a cancel of the task is checked
 HEED_SECONDS = 1.0  # time to end after an abort, before the turn is cancelled
 PARKED_SECONDS = 600.0  # time that a turn stays in memory while its task asks
+ENDED_SECONDS = 30.0  # the same after its end; the answer that ended it usually arrives here within milliseconds
 FAILED = "The agent failed while it worked on this task."
 
 Prompt = str | Tokenizable | Callable[[TaskContext], str | Tokenizable]
@@ -229,8 +230,17 @@ class TurnWorker(Worker, Dependency):
 
     def _park(self, under: _Under) -> None:
         """Keep the turn in memory while the task asks: it waits at its gates, and its other work continues."""
+        assert under.turning is not None
         self._parked[under.turn_id] = under
         under.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, under)
+        under.turning.add_done_callback(lambda _: self._ended_while_parked(under))
+
+    def _ended_while_parked(self, under: _Under) -> None:
+        """Free the memory of a parked turn soon after its end: another process may have handled the answer."""
+        if self._parked.get(under.turn_id) is under:
+            assert under.expiry is not None
+            under.expiry.cancel()
+            under.expiry = asyncio.get_running_loop().call_later(ENDED_SECONDS, self._expire, under)
 
     def _unparked(self, task: TaskContext, turn_id: str) -> _Under | None:
         under = self._parked.pop(turn_id, None)

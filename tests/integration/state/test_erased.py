@@ -76,6 +76,16 @@ async def test_an_open_session_does_not_restore_erased_data(store: StateStore) -
     assert await rows(store) == []
 
 
+async def test_a_session_with_only_a_context_is_erased(store: StateStore) -> None:
+    """Also when it was opened again after an erasure, by a process that had used it before."""
+    for _ in range(2):
+        async with StreamingSession("erased", state_store=store) as session:
+            await session.update_context(llm_context={"text": "canary"})
+        assert await rows(store)
+        await erase_it(store)
+        assert await rows(store) == []
+
+
 async def test_a_save_that_no_caller_awaits_is_dropped(store: StateStore) -> None:
     """Later calls for other data do not raise the error of the dropped save."""
     task, update, *_ = saves(store)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 
 from keelbolt.errors import TurnGateTimeout
 from keelbolt.protocol.types import TaskState
-from keelbolt.turns import DispatchContext, gates
+from keelbolt.tasks import TaskContext
+from keelbolt.turns import DispatchContext, gates, worker
 from keelbolt.turns.durable import gate_records
 from keelbolt.turns.durable import gates as durable_gates
 from keelbolt.turns.gates import GateAnswer, read_gate_answer, reply_hint
@@ -21,6 +24,13 @@ from tests.integration.turns.test_worker import ALICE, agent, texts
 
 YES_NO = {"type": "boolean"}
 ONLY_YES = {"const": True}
+
+
+class HeldByTurn:
+    """A value in the stash of a turn, which usually copies its values."""
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> HeldByTurn:
+        return self
 
 
 @pytest.fixture
@@ -187,6 +197,40 @@ async def test_resolve_wakes_the_task(stage: Stage, parked: bool) -> None:
     await one.storage.gates.resolve(gate.token, 7)
     done = await one.look(task, TaskState.completed)
     assert texts(done)["message-1-done"] == "7"
+
+
+async def test_a_turn_that_another_process_continues_leaves_memory(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process keeps a turn in memory while its task asks, but not after another process has handled the answer."""
+    monkeypatch.setattr(worker, "ENDED_SECONDS", 0.1)
+    busy = asyncio.Event()
+    running: weakref.WeakSet[HeldByTurn] = weakref.WeakSet()
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        if str(ctx.incoming[0].content) == "stay":
+            await busy.wait()
+        else:
+            running.add(ctx.stash.get("held"))
+            answer = await ctx.wait_for(reason="Well?", schema=YES_NO)
+            await ctx.store_message(stored("done", str(answer), role="assistant"))
+        ctx.ack()
+
+    def stash(_task: TaskContext) -> dict[str, HeldByTurn]:
+        return {"held": HeldByTurn()}
+
+    one = await agent(stage, execute, settings={"concurrency": 1}, stash=stash)
+    asked = await one.say("ask")
+    assert running
+    await one.send("stay")  # the first process can't take the answer
+    two = await agent(stage, execute, stash=stash)
+    done = await two.say("yes", task=asked)
+    assert (done.status.state, texts(done)["message-1-done"]) == (TaskState.completed, "True")
+    async with asyncio.timeout(60):
+        while running:
+            await asyncio.sleep(0.2)
+            gc.collect()
+    busy.set()
 
 
 async def test_no_message_of_a_user_is_dropped(memory: Stage) -> None:

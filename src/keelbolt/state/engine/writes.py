@@ -253,11 +253,18 @@ class ErasureGuard:
     def __init__(self, collection: str, key: str) -> None:
         self._key = tombstone_key(collection, key)
         self._used = False
-        self.noted = -math.inf
+        self._version = 0
+        self.not_noted()
         self._expect(0)
+
+    def not_noted(self) -> None:
+        """Make a note due: the last one was not stored, or is erased."""
+        self.noted = -math.inf
 
     def _expect(self, version: int) -> None:
         """Expect this version of the tombstone; 0 means that there is none."""
+        if version != self._version:
+            self.not_noted()
         self._version = version
         self.check = Version(TOMBSTONES, self._key, version) if version else Absent(TOMBSTONES, self._key)
 

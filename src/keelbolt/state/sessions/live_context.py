@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from keelbolt.errors import CommitRefused, KeelboltError, SessionLimitReached
@@ -49,7 +50,7 @@ class LiveContext:
         self._storage = storage
         self._updates = updates
         self._max_pending = max_pending_patches
-        self._stored = StoredContext(session_id, storage.session(session_id))
+        self._stored = StoredContext(session_id, storage.session(session_id), partial(storage.note, session_id))
         self._unsaved = 0
         self._counting = threading.Lock()  # changes complete in the kernel's thread
         self._context = SessionContext()

@@ -73,6 +73,10 @@ class SessionStorage:
         """Return the `ErasureGuard` of the session in this process."""
         return self._desk.session(session_id)
 
+    def note(self, session_id: str) -> tuple[Operation, ...]:
+        """Return the write that lists the session, if it is due."""
+        return self._desk.note(session_id=session_id)[1]
+
     async def call(self, work: Work[T]) -> T:
         """Run the work on the kernel's loop, after all earlier saves."""
         seconds = self._desk.timeout_seconds

@@ -39,11 +39,15 @@ Change = Callable[[SessionContext, int], Step[T]]
 
 
 class StoredContext:
-    """The context of one session, as this process last read it from the store."""
+    """The context of one session, as this process last read it from the store.
 
-    def __init__(self, session_id: str, life: ErasureGuard) -> None:
+    ``note`` returns the operations that list the session, if they are due: erasure and retention find it by its note.
+    """
+
+    def __init__(self, session_id: str, life: ErasureGuard, note: Callable[[], tuple[Operation, ...]]) -> None:
         self._key = name(session_id)
         self._life = life
+        self._note = note
         self._turn = asyncio.Lock()
         self._version = 0
         self._seen = False
@@ -109,7 +113,13 @@ class StoredContext:
             own = (Patch(CONTEXTS, self._key, here, self._version),)
         if not own and not step.operations:
             return
-        receipt = await scope.commit(self._life.check, *own, *step.operations)
+        notes = self._note()
+        try:
+            receipt = await scope.commit(self._life.check, *own, *step.operations, *notes)
+        except BaseException:
+            if notes:
+                self._life.not_noted()
+            raise
         self._life.written()
         if own:
             self._version = receipt.version(CONTEXTS, self._key)
