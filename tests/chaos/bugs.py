@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +54,7 @@ bug = bug_of(*ENGINES)
 
 def put(owner: Any, name: str, value: Any) -> None:
     """Replace a method or function."""
+    assert hasattr(owner, name), f"{owner} has no {name} any more: the bug has no effect"
     setattr(owner, name, value)
 
 
@@ -233,7 +235,7 @@ def tasks_are_not_found() -> None:
 @bug
 def cancels_are_only_answered() -> None:
     async def cancel(self: TaskManager, task_id: str, principal: Any, **_: Any) -> Any:
-        task = await self.store.load(principal.partition, task_id)
+        task = await self.store.load(self.scope(principal), task_id)
         task.view.state = TaskState.canceled
         task.view.status = b'{"state":"TASK_STATE_CANCELED"}'
         return task
@@ -270,13 +272,14 @@ def tasks_are_lost_after_the_answer() -> None:
 
 @bug
 def erasures_forget_the_task() -> None:
-    """The data of a task is erased, but sometimes the task itself is not."""
-    inner = _Eraser._root
+    """The erasure of every second task is only answered."""
+    inner = _Eraser._subject
 
-    async def root(self: _Eraser, subject: Any) -> Any:
-        return None if random.random() < 0.5 else await inner(self, subject)
+    async def erased(self: _Eraser, subject: Any, **named: Any) -> bool:
+        forgotten = subject.kind == "task" and zlib.crc32(subject.ref.encode()) % 2
+        return True if forgotten else await inner(self, subject, **named)
 
-    put(_Eraser, "_root", root)
+    put(_Eraser, "_subject", erased)
 
 
 @bug_of("sqlite")

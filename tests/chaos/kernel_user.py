@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 from pathlib import Path
@@ -77,10 +78,8 @@ class KernelUser:
         task: Any = self._dice.choice(page.tasks)
         task_id = from_json(task)["id"] if isinstance(task, bytes) else task.id
         asked = self._history.ask("erase", task=task_id)
-        try:
+        with contextlib.suppress(SubjectNotFound):  # another process did it first, so it is gone as well
             await erase(self._kernel, Subject(kind="task", id=task_id, owner=owner))
-        except SubjectNotFound:  # another process did it first
-            return
         self._history.answer(asked, "erase", task=task_id)
 
 

@@ -14,6 +14,7 @@ from keelbolt.state.sessions import ContextPatch, MergeStrategy, SessionManager,
 from keelbolt.state.types import ArtifactRetentionConfig, StateUpdate, StoredEvent, Trajectory, UpdateType
 from tests.chaos.history import PACE, History, rotating
 
+CHANGE_SECONDS = 0.05  # at most, between the read and the write of a memory: other processes change it meanwhile
 MEMORIES = 4
 # No artifact is evicted or expires: the time to live of artifacts follows the wall clock, which jumps.
 MANY = ArtifactRetentionConfig(ttl_seconds=0, max_session_bytes=1 << 40, max_artifacts_per_session=1_000_000)
@@ -90,6 +91,7 @@ class StateUser:
         read = self._history.ask("recall", memory=key)
         state, version = await self._store.load_memory_version(key)
         self._history.answer(read, "recall", value=(state or {}).get("value"), version=version)
+        await asyncio.sleep(self._dice.uniform(0, CHANGE_SECONDS))
         value = self._next()
         asked = self._history.ask("remember", memory=key, value=value, version=version)
         try:

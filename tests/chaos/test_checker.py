@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from tests.chaos.final import Plain, Store
 from tests.chaos.framework_promises import item_violations
 from tests.chaos.history import Asked, Histories, History, read_histories
 from tests.chaos.linear import Operation, violations
+from tests.chaos.nemesis import ROOT
 
 
 def read(version: int, value: str | None, began: float, ended: float) -> Operation:
@@ -73,6 +76,12 @@ def entry(seq: int, kind: str, body: dict[str, Any]) -> Any:
 
 def status(seq: int, state: str) -> Any:
     return entry(seq, "status", {"status": {"state": f"TASK_STATE_{state}"}})
+
+
+def test_every_bug_can_be_planted() -> None:
+    """The functions that the bugs replace exist."""
+    program = "from tests.chaos.bugs import BUGS, plant\nfor bug in BUGS: plant(bug)"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tests.chaos.bugs import BUGS
 from tests.chaos.checker import PLAIN, READING
 from tests.chaos.report import HEAD, PAGE, TITLES
 
@@ -28,3 +29,10 @@ def test_the_page_names_every_promise_and_no_path_of_a_machine() -> None:
     for promise in (*PLAIN, *READING):
         assert f"- {promise.__name__.replace('_', ' ')}\n" in TEXT
     assert not re.search(r"(?<![\w.])/(tmp|work|home|root|dev)/", TEXT)
+
+
+def test_the_page_has_a_hunt_of_every_planted_bug() -> None:
+    """A new bug needs a hunt that finds it."""
+    rows = re.findall(r"^\| (.+?) \| (?:sqlite|postgres|redis) \| \d+ \| (.+?) \|", TEXT, re.MULTILINE)
+    assert {bug for bug, _ in rows} == {bug.replace("_", " ") for bug in BUGS}
+    assert all(seconds.isdigit() for _, seconds in rows)
