@@ -57,7 +57,7 @@ def shorten_lifetimes() -> None:
         names = vars(importlib.import_module(module))
         assert names[name] >= SHORT_SECONDS  # it may be imported from a changed module
         names[name] = SHORT_SECONDS
-    Scope.stage_blob.__kwdefaults__ = {"keep_seconds": SHORT_SECONDS}  # on Valkey, a deleted blob stays at least so long
+    Scope.stage_blob.__kwdefaults__ = {"keep_seconds": SHORT_SECONDS}  # a blob stays on Valkey at least so long
     name, source = valkey.library()
     before, after = (VALKEY_LIFETIME.format(seconds * 1e6).encode() for seconds in (3600, SHORT_SECONDS))
     assert before in source
