@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from keelbolt.data.sweeping import last_sweeps
-from keelbolt.kernel import Kernel
+from keelbolt.kernel import Kernel, Scope
 from keelbolt.kernel.redis import server as valkey
 from tests.chaos.engines import Engine
 from tests.chaos.figures import percentile
@@ -57,6 +57,7 @@ def shorten_lifetimes() -> None:
         names = vars(importlib.import_module(module))
         assert names[name] >= SHORT_SECONDS  # it may be imported from a changed module
         names[name] = SHORT_SECONDS
+    Scope.stage_blob.__kwdefaults__ = {"keep_seconds": SHORT_SECONDS}  # a blob stays on Valkey at least so long
     name, source = valkey.library()
     before, after = (VALKEY_LIFETIME.format(seconds * 1e6).encode() for seconds in (3600, SHORT_SECONDS))
     assert before in source

@@ -54,12 +54,15 @@ async def retain(policy: FacePolicy, kernel: Kernel, *, dry: bool = False) -> Re
 
 
 async def sweep_in_turn(kernel: Kernel, name: str, duty: Duty, *, every: float) -> Removed | None:
-    """Perform this duty, unless a process performs it now or has performed it in this period.
+    """Perform this duty, unless a process performs it now or has performed it in the last ``every`` seconds.
 
-    Return the counts of removed items, or None if this process did not complete the duty.
+    Processes may have different periods, so each one decides by its own. Return the counts of removed items, or None if
+    this process did not complete the duty.
     """
     queue = f"{SWEEPS}.{hashlib.sha256(name.encode()).hexdigest()[:16]}"  # one queue per duty: claims can't select
     await kernel.declare(SWEEPS_COLLECTION)
+    if await _done_within(every, kernel, name):
+        return None
     if await kernel.work(PARTITION, queue, name) is None:
         await kernel.commit(PARTITION, Enqueue(queue, name, max_attempts=1_000_000))
     lost = asyncio.Event()
@@ -69,6 +72,9 @@ async def sweep_in_turn(kernel: Kernel, name: str, duty: Duty, *, every: float) 
         claims = await kernel.claim(queue, lease.name, lease_seconds=LEASE_SECONDS)
         if not claims:
             return None
+        if await _done_within(every, kernel, name):  # between the first check and the claim
+            await kernel.commit(PARTITION, claims[0].release())
+            return None
         began = time.time()
         removed = await _unless(lost, duty(kernel))
         if removed is None:
@@ -76,10 +82,16 @@ async def sweep_in_turn(kernel: Kernel, name: str, duty: Duty, *, every: float) 
             return None
         body = to_json({"at": began, "seconds": time.time() - began, "removed": removed})
         with contextlib.suppress(CommitRefused):  # another process has taken it over
-            await kernel.commit(PARTITION, claims[0].release(ready_in=every), Put(SWEEPS, name, body))
+            await kernel.commit(PARTITION, claims[0].release(), Put(SWEEPS, name, body))
         return removed
     finally:
         await lease.stop()
+
+
+async def _done_within(seconds: float, kernel: Kernel, name: str) -> bool:
+    """Return whether the last sweep of this duty began less than ``seconds`` ago; not if it began in the future."""
+    last = await kernel.get(PARTITION, SWEEPS, name)
+    return last is not None and 0 <= time.time() - float(from_json(last.body)["at"]) < seconds
 
 
 async def _unless(lost: asyncio.Event, work: Awaitable[Removed]) -> Removed | None:

@@ -41,9 +41,10 @@ async def test_one_process_sweeps_in_each_period(kernel: Kernel) -> None:
     assert await sweep_in_turn(kernel, "things", duty, every=60.0) is None
     assert await sweep_in_turn(kernel, "others", duty, every=0.0) == {"things": 2}
     assert await sweep_in_turn(kernel, "others", duty, every=0.0) == {"things": 3}
+    assert await sweep_in_turn(kernel, "things", duty, every=0.0) == {"things": 4}  # of a process with a shorter period
     last = await last_sweeps(kernel)
     assert {name: found["removed"] for name, found in last.items()} == {
-        "things": {"things": 1},
+        "things": {"things": 4},
         "others": {"things": 3},
     }
 
