@@ -87,7 +87,7 @@ def hybrid() -> HybridStateStore:
 
 
 async def test_sessions_over_three_methods_obey_the_laws_of_sessions() -> None:
-    report = await validate(Adapted, only=["tasks", "updates", "steering"])
+    report = await validate(Adapted, only=["sessions"])
     assert report.ok, str(report)
     assert not report.skipped
 

@@ -73,7 +73,7 @@ def test_as_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
     run = CliRunner().invoke
     here = "tests.conformance.test_turn_callbacks"
-    good = run(main, ["conformance", "turn-callbacks", f"{here}:in_memory", "--only", "shape"])
+    good = run(main, ["conformance", "turn-callbacks", f"{here}:in_memory", "--only", "callbacks"])
     assert good.exit_code == 0, good.output
     assert run(main, ["conformance", "turn-callbacks", "keelbolt.turns:noop_storage", "--json"]).exit_code == 1
 

@@ -59,7 +59,7 @@ def task_storage(factory: str, only: tuple[str, ...], json_output: bool) -> None
 
     \b
     Example:
-      keelbolt conformance task-storage keelbolt.tasks.storage:InMemoryStorage --only create
+      keelbolt conformance task-storage keelbolt.tasks.storage:InMemoryStorage --only tasks
     """
     _print(_check("task_storage", factory, only), json_output)
 
