@@ -35,7 +35,7 @@ SECRETS = (
 
 def test_section_13_1_each_part_has_its_file() -> None:
     package = ROOT / "src" / "keelbolt"
-    parts = ["serving", "card", "skills", "schemas", "errors_map", "inputs", "outputs", "worker", "task_store"]
+    parts = ["server", "card", "catalog", "schemas", "errors_map", "inputs", "outputs", "worker", "task_store"]
     others = ["client/client", "auth/jwt", "cli/serve", "__main__"]
     for name in [*[f"apcore/{part}" for part in parts], *others]:
         assert (package / f"{name}.py").read_text().startswith('"""'), name
