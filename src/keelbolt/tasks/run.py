@@ -138,8 +138,12 @@ class TaskRun:
 
     async def _go(self, message: Message | None) -> None:
         self.on(Begin())
+        loop_ended = False
         try:
             await self._turns(message)
+        except GeneratorExit:  # Python deletes the coroutine: its event loop ended, and nothing can run any more
+            loop_ended = True
+            raise
         except LeaseLost:
             logger.warning(
                 "task %s: this process lost its lease; another process continues the task",
@@ -158,7 +162,8 @@ class TaskRun:
             self.on(TurnOver())
             await self.runner.attempt_failed(self.journal.claim, error)
         finally:
-            self._close()
+            if not loop_ended:
+                self._close()
 
     async def _turns(self, message: Message | None) -> None:
         if self.state.replaying:  # record the inbox entries that came while no process ran the task
