@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import httpx2
+if TYPE_CHECKING:
+    import httpx2
 
 TokenSource: TypeAlias = Callable[[], str | Awaitable[str]]
-AuthLike: TypeAlias = str | TokenSource | httpx2.Auth
+AuthLike: TypeAlias = "str | TokenSource | httpx2.Auth"
 
 
 class Credentials:
