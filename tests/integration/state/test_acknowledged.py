@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def test_write_behind_saves_survive_sigterm(shared_url: str) -> None:
     assert child.stdout is not None
     while child.stdout.readline() != "19\n":
         pass
+    time.sleep(0.3)  # Python would handle a signal that precedes the wait of an idle loop only at the next event
     child.send_signal(signal.SIGTERM)
     child.communicate(timeout=60)
     assert child.returncode == -signal.SIGTERM

@@ -137,9 +137,10 @@ def test_a_program_that_ends_at_once_loses_nothing(shared_url: str) -> None:
 
 
 def test_a_dropped_store_finishes_and_ends_its_thread(file_url: str) -> None:
+    others = set(threading.enumerate())
     store = StateStore(file_url)
     store.save_event(event())
-    (thread,) = (thread for thread in threading.enumerate() if thread.name == "keelbolt-state")
+    (thread,) = (thread for thread in set(threading.enumerate()) - others if thread.name == "keelbolt-state")
     del store
     gc.collect()
     thread.join(30)
