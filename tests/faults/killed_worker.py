@@ -49,6 +49,7 @@ class KillingKernel(KernelLink):
         for task_id in [task_id for task_id in self._plans if task_id in named]:
             when, _, number = self._plans[task_id].partition(":")
             if int(number) == self._counted(task_id) and when != "effect":
+                (self._folder / f"reached-{task_id}").touch()
                 return self._killed(when, partition, *operations)
         return self.kernel.commit(partition, *operations)
 
@@ -74,7 +75,7 @@ class KillingKernel(KernelLink):
     def effect(self, task_id: str, number: int) -> None:
         if self._plans.get(task_id) == f"effect:{number}":
             del self._plans[task_id]
-            mark = self._folder / f"effect-{task_id}"
+            mark = self._folder / f"reached-{task_id}"
             if not mark.exists():
                 mark.touch()
                 die()
