@@ -53,6 +53,7 @@ logger = logging.getLogger("keelbolt.kernel")
 BATCH_COMMITS = 256
 BATCH_OPERATIONS = 4000  # a batch has ten thousand ids, and a commit at most a thousand operations
 SHARDS = 16
+KNOWN_PARTITIONS = 100_000  # partitions whose registration is remembered
 
 Answer = tuple["asyncio.Future[Receipt]", Receipt | None, KeelboltError | None]
 
@@ -260,6 +261,8 @@ class Committer:
         except ERRORS:
             batch.doubtful = None  # the server reported that it was not committed
             raise
+        if len(self._partitions) > KNOWN_PARTITIONS:
+            self._partitions.clear()
         self._partitions |= new
 
     def _judge(self, batch: Batch, book: PostgresRows, now: int) -> tuple[list[Answer], set[str]]:

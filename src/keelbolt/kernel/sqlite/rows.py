@@ -22,7 +22,7 @@ from keelbolt.kernel.sqlite.schema import load_catalog
 from keelbolt.kernel.sqlite.worker_locks import WorkerLocks
 from keelbolt.kernel.transfer.ports import WriteBlock
 
-KNOWN_KEYS = 20_000  # records and streams kept between batches
+KNOWN_KEYS = 20_000  # records, streams and partitions kept between batches
 LOAD_ROWS = 128  # keys per statement
 
 
@@ -159,6 +159,8 @@ class SqliteRows:
             ledger.records.clear()
         if len(ledger.streams) > KNOWN_KEYS:
             ledger.streams.clear()
+        if len(self._partitions) > KNOWN_KEYS:
+            self._partitions.clear()
 
     def _many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
