@@ -399,11 +399,12 @@ class PostgresKernel(BaseKernel):
         return [work_item((partition, queue, row[1]), work_row(row[2:]), now=row[0]) for row in rows]
 
     async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
-        async with self._readers.looking() as look:  # one snapshot: holders and workers belong together
-            items = await look("count_items", queues)
-            holders = await look("count_held", queues)
-            workers = await look("list_workers")
-            ((now,),) = await look("now")
+        async def read() -> tuple[list[Any], ...]:
+            async with self._readers.looking() as look:  # one snapshot: holders and workers belong together
+                items, holders = await look("count_items", queues), await look("count_held", queues)
+                return items, holders, await look("list_workers"), await look("now")
+
+        items, holders, workers, ((now,),) = await self._readers.patiently(read)
         return WorkCounts(
             work_counts(row[:3] for row in items),
             {name: count for name, count in holders},  # noqa: C416 - rows are not pairs
