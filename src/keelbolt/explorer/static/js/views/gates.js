@@ -11,11 +11,15 @@ import { link } from "../router.js";
 
 const TONES = { resolved: "good", rejected: "bad", aborted: "bad", timeout: "bad" };
 
+const asked = new WeakMap(); // the last request of each panel: the response of an earlier one is not shown
+
 export async function showGates(state, panel, signal) {
   const call = ops("GET", "/gates", { query: { state } });
   const again = () => showGates(state, panel, signal);
+  asked.set(panel, call);
   try {
     const { gates } = await send(call, { signal });
+    if (asked.get(panel) !== call) return;
     replace(
       panel,
       h(
@@ -36,32 +40,47 @@ export async function showGates(state, panel, signal) {
       ),
     );
   } catch (error) {
-    if (!signal.aborted) replace(panel, problem(error, again));
+    if (!signal.aborted && asked.get(panel) === call) replace(panel, problem(error, again));
   }
 }
 
+// A form that is on the page stays when its list is drawn again: it holds the user's input.
 export function gate(each, again) {
+  if (each.result) return settled(each);
+  const shown = document.querySelector(`[data-gate="${CSS.escape(each.token)}"]`);
+  const form = shown ?? waiting(each, again);
+  form.dataset.gate = each.token;
+  return form;
+}
+
+function content(each) {
   const task = each.about?.taskId;
-  const payload = each.payload !== null && each.payload !== undefined && tree(each.payload, { open: 2 });
-  const about = facts([
-    ["Thread", h("a", { href: link(["turns", each.thread], { tenant: each.tenant }) }, shorten(each.thread, 60))],
-    ["Tenant", each.tenant],
-    ["Turn", each.turnId && h("span", { class: "mono" }, shortId(each.turnId))],
-    ["Task", task && h("a", { href: link(["tasks", task]) }, "Open the task")],
-    ["Asked", each.createdAt && time(each.createdAt)],
-    ["Expires", each.deadline && time(each.deadline)],
-    ["Settled", each.settledAt && time(each.settledAt)],
-    ["Error", each.error],
-  ]);
-  if (each.result)
-    return h(
-      "article",
-      { class: "card" },
-      h("div", { class: "row" }, h("h2", {}, each.reason || "A gate"), tag(each.result, TONES[each.result] ?? "still")),
-      about,
-      payload,
-      each.value !== null && each.value !== undefined && tree({ answer: each.value }),
-    );
+  return [
+    facts([
+      ["Thread", h("a", { href: link(["turns", each.thread], { tenant: each.tenant }) }, shorten(each.thread, 60))],
+      ["Tenant", each.tenant],
+      ["Turn", each.turnId && h("span", { class: "mono" }, shortId(each.turnId))],
+      ["Task", task && h("a", { href: link(["tasks", task]) }, "Open the task")],
+      ["Asked", each.createdAt && time(each.createdAt)],
+      ["Expires", each.deadline && time(each.deadline)],
+      ["Settled", each.settledAt && time(each.settledAt)],
+      ["Error", each.error],
+    ]),
+    each.payload !== null && each.payload !== undefined && tree(each.payload, { open: 2 }),
+  ];
+}
+
+function settled(each) {
+  return h(
+    "article",
+    { class: "card" },
+    h("div", { class: "row" }, h("h2", {}, each.reason || "A gate"), tag(each.result, TONES[each.result] ?? "still")),
+    ...content(each),
+    each.value !== null && each.value !== undefined && tree({ answer: each.value }),
+  );
+}
+
+function waiting(each, again) {
   const settle = (body) => ops("POST", `/gates/${encodeURIComponent(each.token)}`, { body });
   const valueOf = ({ value, text }) => (each.schema ? value : parsed(text));
   const refuse = (kind, title, words) => () =>
@@ -76,7 +95,7 @@ export function gate(each, again) {
     });
   return decision({
     title: each.reason || "Waiting for an answer",
-    content: [payload, about],
+    content: content(each).reverse(),
     schema: each.schema,
     words: each.schema ? null : "Answer",
     onAnswer: async (given) => {
