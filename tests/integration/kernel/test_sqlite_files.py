@@ -285,7 +285,7 @@ async def test_the_file_shrinks_while_it_is_idle(path: Path) -> None:
 async def test_a_scrub_reports_a_reader_that_keeps_deleted_data_in_the_log(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a reader needs the log, scrub raises StorageBusy and writers continue; afterwards, scrub empties the log."""
+    """While a reader needs the log, scrub raises StorageBusy and writers continue; later, scrub empties the log."""
     monkeypatch.setattr(schema, "SCRUB_SECONDS", 1.0)
     log = Path(f"{path}-wal")
     async with kernel_of(path) as kernel:

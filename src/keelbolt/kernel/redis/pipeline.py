@@ -261,9 +261,13 @@ class RedisPipeline:
             replies.pop()  # the poll covers a failed notification
         elif announcer is not None:
             announcer.tell(topics)
-        if assured is not None and not await self._assured(self._wire, assured, replies.pop()):
-            self._doubt(batch, replies)
-            return []
+        if assured is not None:
+            confirmation = replies.pop()
+            for call, reply in zip(batch, replies, strict=True):
+                call.doubt = call.doubt or not isinstance(reply, Exception)  # executed, if the connection breaks now
+            if not await self._assured(self._wire, assured, confirmation):
+                self._doubt(batch, replies)
+                return []
         left = []
         for call, reply in zip(batch, replies, strict=True):
             if isinstance(reply, Exception):
