@@ -21,7 +21,7 @@ class BreakingWire(Wire):
         super().__init__(RedisAddress(), seconds=1.0)
         self._replies = list(replies)
 
-    async def run(self, calls: Sequence[Sequence[bytes]], *, seconds: float | None = None) -> list[Reply]:  # noqa: ARG002
+    async def run(self, calls: Sequence[Sequence[bytes]], *, seconds: float | None = None) -> list[Reply]:
         if not self._replies:
             raise Disconnected
         return self._replies.pop(0)
