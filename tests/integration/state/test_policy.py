@@ -498,8 +498,9 @@ async def test_lost_saves_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(writer, "MemorySpool", TinySpool)
     store = StateStore(f"sqlite:///{tmp_path}/missing/state.db", policy="resilient")
     for number in range(3):
-        await store.save_event(event(float(number)))
+        store.save_event(event(float(number), trace="lost"))  # no caller awaits it
+    await store.flush()
     assert store.counters.lost == 3
     gc.collect()
-    assert not [found for found in gc.get_objects() if isinstance(found, StateWrite)]
+    assert not [each for each in gc.get_objects() if isinstance(each, StateWrite) and each.trace_id == "lost"]
     await store.close()
