@@ -345,6 +345,7 @@ class StateWriter:
             reported = (StateConflict if isinstance(error, CommitRefused) else StateNotSaved)(write.method, error)
             reported.__cause__ = error
             if _unheard(write.outcome) and len(self._losses) < REMEMBERED_LOSSES:
+                error.with_traceback(None)  # its frames hold the write, which may be large
                 self._losses.append((write.partition, write.outcome, reported))
         if write.outcome is None:
             return
