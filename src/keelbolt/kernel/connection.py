@@ -15,6 +15,8 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import CancelledError as CancelledCall
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -30,6 +32,7 @@ except ImportError:  # Windows
 
 T = TypeVar("T")
 
+_CLOSED = "this connection is closed; create the object again"
 EXIT_SECONDS = 5.0  # limit for closing one storage at the end of the interpreter
 
 logger = logging.getLogger("keelbolt.kernel")
@@ -54,7 +57,13 @@ class KernelConnection:
         loop = self._loop()
         if loop is asyncio.get_running_loop():
             return await self._call(function)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._call(function), loop))
+        try:
+            return await asyncio.wrap_future(self._submit(function, loop))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise StorageClosed(_CLOSED) from None  # `close` has cancelled the call
 
     def call_sync(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         """`call`, for synchronous callers. Raise InvalidRequest in the kernel's loop, which it would block."""
@@ -65,7 +74,10 @@ class KernelConnection:
                     "a synchronous call in the event loop of the storage would block it; use the async method, or "
                     "open the adapter with a URL"
                 )
-        return asyncio.run_coroutine_threadsafe(self._call(function), loop).result()
+        try:
+            return self._submit(function, loop).result()
+        except CancelledCall:
+            raise StorageClosed(_CLOSED) from None  # `close` has cancelled the call
 
     async def aclose(self) -> None:
         """Close this connection; the last connection to a URL closes its kernel. A second close does nothing."""
@@ -79,14 +91,26 @@ class KernelConnection:
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         if self._closed:
-            raise StorageClosed("this connection is closed; create the object again")
+            raise StorageClosed(_CLOSED)
         return self._shared.loop()
 
-    async def _call(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
+    def _submit(self, function: Callable[[Kernel], Awaitable[T]], loop: asyncio.AbstractEventLoop) -> Future[T]:
+        call = self._call(function)
         try:
-            return await function(await self._shared.kernel(self._families))
+            future = asyncio.run_coroutine_threadsafe(call, loop)
+        except RuntimeError:  # another thread has closed the connection, and with it the loop
+            call.close()
+            raise StorageClosed(_CLOSED) from None
+        if self._closed:
+            future.cancel()  # the loop may have ended, and would never run it
+        return future
+
+    async def _call(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
+        kernel = await self._shared.kernel(self._families)
+        try:
+            return await function(kernel)
         except StorageBroken:
-            await self._shared.drop()
+            await self._shared.drop(kernel)
             raise
 
 
@@ -158,7 +182,7 @@ class _Loop:
             self._declared.update(_names(families))
         return self._kernel
 
-    async def drop(self) -> None:
+    async def drop(self, kernel: Kernel) -> None:
         """Do nothing: the kernel's owner opens another one."""
 
     def retain(self) -> None:
@@ -230,10 +254,10 @@ class _Thread:
                 self._declared.update(_names(families))
             return self._kernel
 
-    async def drop(self) -> None:
-        """Close a kernel that can no longer be used; the next call opens another one."""
-        kernel, self._kernel = self._kernel, None
-        if kernel is not None:
+    async def drop(self, kernel: Kernel) -> None:
+        """Close a kernel that can no longer be used, unless a newer one is open; the next call opens another one."""
+        if kernel is self._kernel:
+            self._kernel = None
             with contextlib.suppress(Exception):
                 await kernel.close()
 
@@ -266,9 +290,16 @@ class _Thread:
                 loop.close()
 
     async def _close(self) -> None:
+        """Close the kernel, and cancel calls of other threads that still use it; they would wait forever."""
         kernel, self._kernel = self._kernel, None
-        if kernel is not None:
-            await kernel.close()
+        try:
+            if kernel is not None:
+                await kernel.close()
+        finally:
+            calls = asyncio.all_tasks() - {asyncio.current_task()}
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
 
 
 def _names(families: Sequence[Collection]) -> list[str]:
