@@ -16,6 +16,7 @@ from keelbolt.errors import CommitRefused, SchemaTooNew, StorageBusy
 from keelbolt.google_adk.families import ARTIFACT_FAMILIES, ARTIFACTS, FILES
 from keelbolt.google_adk.service import ATTEMPTS, Service, as_json
 from keelbolt.kernel import (
+    Absent,
     Attach,
     Delete,
     Detach,
@@ -32,6 +33,7 @@ from keelbolt.state.names import joined
 
 FORMAT = 1
 INLINE_BYTES = 16 * 1024  # larger content is stored as a blob
+BATCH = 500  # operations in a commit
 REFERENCES = 5  # maximum number of references to follow between artifacts
 
 _USER = "user:"
@@ -236,12 +238,24 @@ class KeelboltArtifactService(Service, BaseArtifactService):
         return stored, await (await scope.open_blob(blob)).read() if isinstance(blob, str) else stored.data
 
     async def _delete(self, scope: Scope, file: str) -> None:
-        doomed: list[Operation] = [Delete(FILES, file)]
-        async for record in scope.scan(Query(ARTIFACTS, equal={"file": file}, order="version")):
-            doomed.append(Delete(ARTIFACTS, record.key))
-            if isinstance(blob := record.fields.get("blob"), str):
-                doomed.append(Detach(blob, f"{ARTIFACTS}/{record.key}"))
-        await scope.commit(*doomed)
+        """Delete all versions; the last commit also deletes the file, unless a version was saved meanwhile."""
+        for _ in range(ATTEMPTS):
+            record = await scope.get(FILES, file)
+            doomed: list[Operation] = []
+            async for version in scope.scan(Query(ARTIFACTS, equal={"file": file}, order="version")):
+                if len(doomed) >= BATCH:
+                    await scope.commit(*doomed)
+                    doomed = []
+                doomed.append(Delete(ARTIFACTS, version.key))
+                if isinstance(blob := version.fields.get("blob"), str):
+                    doomed.append(Detach(blob, f"{ARTIFACTS}/{version.key}"))
+            doomed.append(Absent(FILES, file) if record is None else Delete(FILES, file, record.version))
+            try:
+                await scope.commit(*doomed)
+            except CommitRefused:
+                continue
+            return
+        raise StorageBusy
 
 
 async def _find(scope: Scope, file: str, version: int | None) -> Record | None:

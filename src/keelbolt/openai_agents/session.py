@@ -21,7 +21,7 @@ from keelbolt.state.names import joined, name
 from keelbolt.webhooks.sealing import Sealer, opened
 
 ATTEMPTS = 100  # of a change that conflicts with others of the same session
-PAGE = 500
+PAGE = 500  # items read at once, or written by one commit when a whole session is cleared or copied
 
 T = TypeVar("T")
 
@@ -100,7 +100,8 @@ class KeelboltSession(AsyncConnectionOwner):
         if await target.get_items(1):
             raise InvalidValue(f"the session {session_id!r} already has items; fork into a new session")
         everything = [self._load(record) for record in reversed(await self._call(partial(self._read, limit=None)))]
-        await target.add_items(everything)
+        for start in range(0, len(everything), PAGE):
+            await target.add_items(everything[start : start + PAGE])
         return target
 
     # ------------------------------------------------------------------------------------------- in the kernel's loop
@@ -140,13 +141,17 @@ class KeelboltSession(AsyncConnectionOwner):
         return await self._changed(scope, change)
 
     async def _clear(self, scope: Scope) -> None:
-        async def change(session: Record | None) -> tuple[list[Operation], None]:
-            doomed: list[Operation] = [Delete(ITEMS, record.key) for record in await self._read(scope, None)]
-            if session is None:
-                return doomed, None
-            return [self._session(session, int(session.fields["items"] or 0)), *doomed], None
+        """Remove the newest items first, so that after an interruption the beginning of the conversation is left."""
 
-        await self._changed(scope, change)
+        async def change(session: Record | None) -> tuple[list[Operation], bool]:
+            doomed: list[Operation] = [Delete(ITEMS, record.key) for record in await self._read(scope, PAGE)]
+            more = len(doomed) == PAGE
+            if session is None:
+                return doomed, more
+            return [self._session(session, int(session.fields["items"] or 0)), *doomed], more
+
+        while await self._changed(scope, change):
+            pass
 
     async def _changed(
         self, scope: Scope, change: Callable[[Record | None], Awaitable[tuple[list[Operation], T]]]

@@ -268,6 +268,31 @@ async def files(service: Any) -> list[Any]:
     return seen
 
 
+async def test_an_artifact_that_is_saved_while_it_is_deleted_is_complete_or_gone(tmp_path: Path) -> None:
+    service = KeelboltArtifactService(f"sqlite:///{tmp_path}/file.db")
+    where: Any = {**WHO, "session_id": "s", "filename": "a"}
+
+    async def save() -> int:
+        return await service.save_artifact(**where, artifact=types.Part(text="a"))
+
+    for _ in range(30):
+        await asyncio.gather(save(), service.delete_artifact(**where), save())
+        names = await service.list_artifact_keys(**WHO, session_id="s")
+        assert bool(names) == bool(await service.list_versions(**where))
+    await service.close()
+
+
+async def test_an_artifact_with_many_versions_can_be_deleted() -> None:
+    """A commit of the storage has at most 1,000 operations."""
+    service = KeelboltArtifactService("memory:")
+    where: Any = {**WHO, "session_id": "s", "filename": "a"}
+    for _ in range(1100):
+        await service.save_artifact(**where, artifact=types.Part(text="a"))
+    await service.delete_artifact(**where)
+    assert await service.list_versions(**where) == []
+    await service.close()
+
+
 async def test_artifacts_behave_as_the_memory_service(any_url: str) -> None:
     async with KeelboltArtifactService(any_url) as service:
         assert await files(service) == await files(InMemoryArtifactService())

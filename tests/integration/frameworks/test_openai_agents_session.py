@@ -129,6 +129,19 @@ async def test_a_fork_is_independent(any_url: str) -> None:
         await other.close()
 
 
+async def test_a_long_session_can_be_forked_and_cleared() -> None:
+    """A commit of the storage has at most 1,000 operations."""
+    async with KeelboltSession("s", "memory:") as session:
+        items = [message(str(number)) for number in range(1200)]
+        for start in (0, 600):
+            await session.add_items(items[start : start + 600])
+        other = await session.fork("other")
+        await session.clear_session()
+        assert await session.get_items() == []
+        assert await other.get_items() == items
+        await other.close()
+
+
 async def test_sessions_and_tenants_are_isolated(kept_url: str) -> None:
     """Ids with any text name different sessions; another tenant does not see them."""
     names = ["", "a", "a/b", "a b", "ä", "x" * 500, "x" * 501]
