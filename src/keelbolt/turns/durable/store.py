@@ -271,6 +271,12 @@ class DurableProgress:
         """Return the run number of this context; 0: not tracked."""
         return self._runs.get(id(ctx), 0)
 
+    async def latest_run(self, ctx: TurnLike) -> int:
+        """Return the number of the last run of this turn that any process has begun; 0: none."""
+        place = self._place(ctx)
+        record = await place.scope.get(TURNS, place.turn)
+        return int(record.fields.get("run") or 0) if record is not None else 0
+
     async def begin(self, ctx: TurnLike) -> TurnProgress:
         place = self._place(ctx)
         while True:
