@@ -17,6 +17,7 @@ from keelbolt.errors import StorageUnreachable
 from keelbolt.kernel import Kernel, open_storage
 from keelbolt.protocol.types import Task, TaskState
 from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings, run_state
+from keelbolt.tasks import runner as runner_module
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.run_state import Stop
 from keelbolt.tasks.runner import EXHAUSTED
@@ -570,6 +571,34 @@ async def test_concurrency(stage: Stage) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- hooks
+
+
+async def test_a_hook_that_does_not_return_does_not_prevent_the_stop(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine releases its tasks and its lease, and cancels the hook."""
+    monkeypatch.setattr(runner_module, "RETIRE_SECONDS", 0.1)
+    ended = asyncio.Event()
+
+    async def hang(_task_id: str, _state: TaskState) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def wait(ctx: TaskContext) -> None:
+        await asyncio.Event().wait()
+
+    kernel = await stage.kernel()
+    hooks = LifecycleHooks(on_working=hang)
+    async with asyncio.timeout(30):
+        async with TaskEngine(kernel, wait, settings=TaskSettings(drain_seconds=0.0), hooks=hooks) as engine:
+            sent = await engine.tasks.send(message())
+            await until(lambda: bool(hooks._telling))
+    assert ended.is_set()
+    item = await sent.task.scope.work(QUEUE, sent.task.record.task_id)
+    assert item is not None
+    assert item.holder is None
 
 
 async def test_hooks_are_called(stage: Stage) -> None:
