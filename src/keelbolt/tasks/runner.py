@@ -316,17 +316,24 @@ class Runner:
         return OtherNote("attempt", body)
 
     def orphaned(self, scope: Scope, task_id: str) -> None:
-        """Release a task that a canceled send may have claimed for this process."""
+        """Release a task that a send may have claimed for this process: it was canceled, or its commit is in doubt."""
         self._spawn(self._release_orphan(scope, task_id))
 
     async def _release_orphan(self, scope: Scope, task_id: str) -> None:
-        try:
-            await self.store.kernel.flush()
-            item = await scope.work(QUEUE, task_id)
-            if item is not None and item.holder == self.name and (scope, task_id) not in self.runs:
-                await scope.commit(Release(QUEUE, task_id, item.fence))
-        except KeelboltError as error:
-            logger.warning("task %s could not be released and waits until its lease expires: %s", task_id, error)
+        """Release the task, with retries while the store is away; otherwise the heartbeat would keep it without use."""
+        while not self._draining:
+            try:
+                await self.store.kernel.flush()
+                item = await scope.work(QUEUE, task_id)
+                if item is not None and item.holder == self.name and (scope, task_id) not in self.runs:
+                    await scope.commit(Release(QUEUE, task_id, item.fence))
+            except CommitRefused:
+                return
+            except KeelboltError as error:
+                logger.warning("task %s could not be released and is retried: %s", task_id, error)
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                return
 
     async def attempt_failed(self, claim: Claim, error: Exception) -> None:
         """Count a failed attempt that was not caused by a storage outage; the last attempt ends the task."""

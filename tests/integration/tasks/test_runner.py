@@ -13,7 +13,7 @@ import pytest
 
 from keelbolt import leases as lease_module
 from keelbolt.auth.principal import Principal
-from keelbolt.errors import StorageUnreachable
+from keelbolt.errors import CommitInDoubt, StorageUnreachable
 from keelbolt.kernel import Kernel, open_storage
 from keelbolt.protocol.types import Task, TaskState
 from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings, run_state
@@ -364,6 +364,29 @@ async def test_a_send_that_the_store_refuses(stage: Stage) -> None:
     stage.lines[engine].cut = False
     sent = await engine.tasks.send(once)
     assert not sent.repeated
+    assert (await answer(engine, sent)).status.state is TaskState.completed
+
+
+async def test_a_send_whose_commit_is_in_doubt(stage: Stage) -> None:
+    """The commit claimed the task for this process, but its result was lost: the task is released, and runs."""
+    engine = await stage.engine(echo)
+    line = stage.lines[engine]
+
+    async def commit(*given: Any, **named: Any) -> Any:
+        del line.commit  # type: ignore[attr-defined]
+        await line.kernel.commit(*given, **named)
+        line.cut = True
+        asyncio.get_running_loop().call_later(0.3, setattr, line, "cut", False)
+        raise CommitInDoubt
+
+    line.commit = commit  # type: ignore[attr-defined]
+    once = message()
+    envelope = Envelope(Principal("alice"), key="once")
+    with pytest.raises(CommitInDoubt):
+        await engine.tasks.send(once, envelope)
+    await asyncio.sleep(0.4)
+    sent = await engine.tasks.send(once, envelope)
+    assert sent.repeated
     assert (await answer(engine, sent)).status.state is TaskState.completed
 
 
