@@ -46,7 +46,7 @@ class TurnStore:
         self.policy = policy
         self.clocks = Clocks()
         self.now = clock
-        self._owners = lru_cache(4096)(self._owners_in)
+        self._owners = lru_cache(256)(self._owners_in)  # of the threads in use
 
     def where(self, scope: TurnScope, turn: str, run: int = 0) -> WriteAddress:
         return WriteAddress(turn, tenant_scope(self.kernel, scope.tenant), self._owners(scope), run)
