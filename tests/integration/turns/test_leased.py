@@ -230,7 +230,7 @@ async def test_a_turn_whose_begin_is_in_doubt_is_not_held(outage: bool) -> None:
             await turns.__aenter__()
 
             async def commit(*given: Any, **named: Any) -> Any:
-                del line.commit  # type: ignore[attr-defined]
+                del line.commit
                 await kernel.commit(*given, **named)
                 line.cut = outage
                 raise CommitInDoubt
