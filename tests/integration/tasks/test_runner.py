@@ -373,7 +373,7 @@ async def test_a_send_whose_commit_is_in_doubt(stage: Stage) -> None:
     line = stage.lines[engine]
 
     async def commit(*given: Any, **named: Any) -> Any:
-        del line.commit  # type: ignore[attr-defined]
+        del line.commit
         await line.kernel.commit(*given, **named)
         line.cut = True
         asyncio.get_running_loop().call_later(0.3, setattr, line, "cut", False)
