@@ -151,7 +151,8 @@ def incarnation() -> str:
 
 
 async def cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait until it has ended."""
+    """Cancel a task and wait until it has ended. The error of a task that has failed is logged: a stop continues."""
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait({task})
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("%s ended with an error", task.get_name(), exc_info=error)
