@@ -178,7 +178,11 @@ def test_a_response_that_nests_deeper_than_protobuf_allows(levels: int, array: b
     value: Any = {"number": 1}
     for _ in range(levels - 1):
         value = [value] if array else {"a": value}
-    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": value}, {"text": "x", "metadata": {"v": value}}]}
+    message = {
+        "messageId": "m",
+        "role": "ROLE_USER",
+        "parts": [{"data": value}, {"text": "x", "metadata": {"v": value}}],
+    }
     status = {"state": "TASK_STATE_WORKING", "message": message}
     method = METHODS_V1["ListTasks"]
     answer = method.write_answer(json.dumps({"tasks": [{"id": "t", "contextId": "c", "status": status}]}).encode())
