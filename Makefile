@@ -79,7 +79,7 @@ lock: $(STAMP) ## Update the locked versions of the image (deploy/*.lock, with h
 	echo 'hatchling>=1.27' | $(LOCK) - -o deploy/build.lock
 
 bench: $(STAMP) ## Run all benchmarks (ARGS="--quick" for a short run)
-	@for name in compare storage copy tasks server requests grpc client webhooks apcore state turns langgraph explorer; do \
+	@for name in compare scale storage copy erase tasks server requests grpc client webhooks apcore state turns langgraph explorer; do \
 		$(BIN)/python -m benchmarks $$name $(ARGS) || exit 1; done
 
 clean: ## Remove all generated files

@@ -120,6 +120,33 @@ def copy(json_file: Path | None, **options: Any) -> None:
 
 
 @main.command()
+@url_option("The storage to measure on")
+@figures
+def erase(json_file: Path | None, **options: Any) -> None:
+    """Measure the erasure of a tenant with 1,000,000 records, beside writers of another tenant.
+
+    \b
+    Example:
+      python -m benchmarks erase --quick
+    """
+    measure("erase", json_file, **options)
+
+
+@main.command()
+@figures
+def scale(json_file: Path | None, **options: Any) -> None:
+    """Measure an agent of several processes beside the same agent of one: CPU of a request, with the database's.
+
+    Three processes on SQLite and, where PostgreSQL is installed, four on it.
+
+    \b
+    Example:
+      python -m benchmarks scale --quick
+    """
+    measure("scale", json_file, **options)
+
+
+@main.command()
 @figures
 def tasks(json_file: Path | None, **options: Any) -> None:
     """Measure the task engine: echoes, a long stream, lists and start-ups, on SQLite files and in memory.

@@ -34,11 +34,32 @@ class Served:
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_seconds(self) -> float:
-        """CPU time that the process has used, all threads together."""
-        if sys.platform != "linux":
-            return _seconds(subprocess.check_output(["/bin/ps", "-o", "cputime=", "-p", str(self.pid)], text=True))
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """CPU time that the process and its children have used, all threads together."""
+        return cpu_seconds_of(self.pid)
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """Return the CPU time of a process and of its descendants; on Linux also of those that have ended."""
+    if sys.platform != "linux":
+        listed = subprocess.check_output(["/bin/ps", "-A", "-o", "pid=,ppid=,cputime="], text=True).splitlines()
+        return _of_tree(
+            pid, [(int(each), int(parent), _seconds(clock)) for each, parent, clock in map(str.split, listed)]
+        )
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:  # it has ended
+        return 0.0
+    used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # its own, and that of ended children
+    return used + sum(cpu_seconds_of(int(child)) for found in children for child in found)
+
+
+def _of_tree(pid: int, listed: list[tuple[int, int, float]]) -> float:
+    return sum(
+        seconds + sum(_of_tree(child, listed) for child, parent, _ in listed if parent == pid)
+        for each, _, seconds in listed
+        if each == pid
+    )
 
 
 def _seconds(clock: str) -> float:

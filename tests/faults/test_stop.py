@@ -150,8 +150,8 @@ async def test_a_stopped_writer_does_not_make_others_hang(
         assert (await kernel.log_state(PARTITION, "events", "stopped")).head == (1 if end == signal.SIGCONT else 0)
         assert [problem async for problem in kernel.check()] == []
     figures(f"stopped at {point!r}, then {end.name}", s_until_StorageBusy=waited, s_until_others_write=resumed)
-    assert waited < 3.0
-    assert resumed < 3.0
+    assert waited < 9.0  # LOCK_SECONDS, and time for a busy machine
+    assert resumed < 9.0
 
 
 async def test_opening_and_closing_do_not_hang_behind_a_stopped_writer(

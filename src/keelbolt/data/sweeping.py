@@ -145,9 +145,9 @@ class StoreSweeper:
             for name, duty in self._duties.items():
                 try:
                     removed = await sweep_in_turn(self._kernel, name, duty, every=self._every / 2)
-                except Exception as error:
-                    details = None if isinstance(error, KeelboltError) else error  # a traceback for a bug
-                    logger.warning("the sweep of %s failed and is retried later: %s", name, error, exc_info=details)
+                except Exception as error:  # without this loop, nothing would be removed any more
+                    unknown = not isinstance(error, KeelboltError)
+                    logger.warning("the sweep of %s failed and is retried later: %s", name, error, exc_info=unknown)
                     self._tell(name, None)
                     continue
                 if removed is not None:

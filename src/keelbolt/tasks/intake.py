@@ -10,6 +10,7 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import (
+    CommitInDoubt,
     CommitRefused,
     ContextMismatchError,
     InvalidTaskRequest,
@@ -27,6 +28,7 @@ from keelbolt.tasks.inbox import post
 from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.lifecycle import UserAnswer, WorkerStart, apply
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote, StatusNote, append_notes
+from keelbolt.tasks.parts import check_depth
 from keelbolt.tasks.pushes import nudge, nudges
 from keelbolt.tasks.record import TaskRecord, check_context_id
 from keelbolt.tasks.run import TaskRun
@@ -116,7 +118,7 @@ class Intake:
                 if getattr(refusal.check, "collection", None) != SENDS:
                     raise
                 return await self._repeated(scope, send)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, CommitInDoubt):
                 self._orphaned(scope, task_id)
                 raise
             record.version = 1
@@ -167,7 +169,7 @@ class Intake:
         return Sent(task, self._local(scope, task_id), repeated=True)
 
     def _orphaned(self, scope: Scope, task_id: str) -> None:
-        """Handle a canceled send: the task may be claimed for this process, and must not be lost."""
+        """Handle a send whose outcome is unknown: the task may be claimed for this process, and must not be lost."""
         if self.runner is not None:
             self.runner.orphaned(scope, task_id)
 
@@ -235,7 +237,7 @@ class Intake:
             self._keep_request(task.scope, record.task_id, message, envelope)
             try:
                 receipt = await task.scope.commit(*operations)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, CommitInDoubt):
                 self._orphaned(task.scope, record.task_id)
                 raise
             view.apply(notes)
@@ -293,9 +295,11 @@ def checked_message(message: Message) -> bytes:
     if message.context_id:
         check_context_id(message.context_id)
     try:
-        return encode(message)
+        text = encode(message)
+        check_depth(text)
     except ValueError as error:
         raise InvalidTaskRequest(f"the message is not JSON: {str(error).splitlines()[0][:200]}") from None
+    return text
 
 
 def _bound(message: Message, text: bytes, task_id: str, context_id: str) -> bytes:

@@ -190,7 +190,7 @@ async def an_expired_lease_lets_others_claim(kernel: Kernel) -> None:
 async def a_running_lease_prevents_other_claims(kernel: Kernel) -> None:
     """While a lease runs, no other worker can claim its items."""
     await kernel.commit(P, Enqueue("runs", "a"))
-    await kernel.claim("runs", "w", lease_seconds=0.8)
+    await kernel.claim("runs", "w", lease_seconds=20)
     for _ in range(4):
         equal(list(await kernel.claim("runs", "other")), [], "the items that others can claim")
         await asyncio.sleep(0.05)
@@ -212,15 +212,15 @@ async def one_heartbeat_renews_everything(kernel: Kernel) -> None:
     """One heartbeat renews the lease of all items that a worker holds, in all queues and partitions."""
     await kernel.commit(P, Enqueue("runs", "a"), Enqueue("other", "a"))
     await kernel.commit("q", Enqueue("runs", "a"))
-    held = [*await kernel.claim("runs", "w", limit=2, lease_seconds=0.6)]
-    held += await kernel.claim("other", "w", limit=2, lease_seconds=0.6)
+    held = [*await kernel.claim("runs", "w", limit=2, lease_seconds=0.2)]
+    held += await kernel.claim("other", "w", limit=2, lease_seconds=0.2)
     equal(len(held), 3, "the number of held items")
-    for _ in range(3):
-        await asyncio.sleep(0.25)
-        await kernel.heartbeat("w", lease_seconds=0.6)
+    await kernel.heartbeat("w", lease_seconds=FAR_SECONDS)
+    await asyncio.sleep(0.25)
     equal(list(await kernel.claim("runs", "v", limit=9)), [], "the items of one queue that others can claim")
     equal(list(await kernel.claim("other", "v", limit=9)), [], "the items of the other queue that others can claim")
-    await asyncio.sleep(0.65)
+    await kernel.heartbeat("w", lease_seconds=0.05)
+    await asyncio.sleep(0.1)
     equal(
         len(await kernel.claim("runs", "v", limit=9)), 2, "the items that others can claim after the last lease ended"
     )
