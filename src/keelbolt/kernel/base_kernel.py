@@ -348,7 +348,7 @@ class BaseKernel(EngineMethods):
         self._guard()
         for queue in queues:
             check_family(queue, "queue")
-        return await self._count_work(tuple(queues))
+        return await self._count_work(tuple(dict.fromkeys(queues)))
 
     # ------------------------------------------------------------------------------------------------------ blobs
 

@@ -325,7 +325,10 @@ class Kernel(ABC):
 
     @abstractmethod
     async def count_work(self, queues: Sequence[str]) -> WorkCounts:
-        """Count the items of these queues in all partitions. The cost does not depend on other stored data."""
+        """Count the items of these queues in all partitions, each partition at one moment.
+
+        The cost does not depend on other stored data.
+        """
 
     # ------------------------------------------------------------------------------------------------------ blobs
 

@@ -51,43 +51,22 @@ async def stats(store: RedisServers, catalog: RedisCatalog) -> Stats:
 
 
 async def count_work(store: RedisServers, queues: Sequence[str]) -> WorkCounts:
-    """Count work items from the totals of each partition and the holdings of each worker."""
-    states = ("waiting", "held", "dead")
-    places = [(queue, state) for queue in queues for state in states]
+    """Count the work items of each partition at one moment, and add the counts up."""
     counted: Counter[tuple[str, str]] = Counter()
-    oldest: dict[str, float] = {}
-    async for partitions in _batches(store.every_partition()):
-        asked = [(partition, *place) for partition in partitions for place in places]
-        counts = await asyncio.gather(
-            *(store.command(partition, b"ZCARD", f"keys/{queue}/{state}".encode()) for partition, queue, state in asked)
-        )
-        for (_, *place), count in zip(asked, counts, strict=True):
-            counted[place[0], place[1]] += count
-        waiting = [
-            (each[0], each[1]) for each, count in zip(asked, counts, strict=True) if count and each[2] == "waiting"
-        ]
-        for (_, queue), (now, ready_at) in zip(
-            waiting,
-            await asyncio.gather(*(store.read("oldest", partition, queue.encode()) for partition, queue in waiting)),
-            strict=True,
-        ):
-            if 0 < ready_at <= now:
-                oldest[queue] = max(oldest.get(queue, 0.0), (now - ready_at) / MICROSECONDS)
     holders: Counter[str] = Counter()
-    for worker in await store.read_registry(b"ZRANGE", b"holders", b"0", b"-1"):
-        held = await store.read_registry(b"SMEMBERS", b"holds/" + worker)
-        shares = [(queue, partition) for queue, _, partition in (each.partition(b"/") for each in held)]
-        counts = await asyncio.gather(
-            *(
-                store.command(partition.decode(), b"ZCARD", b"held/%b/%b" % (queue, worker))
-                for queue, partition in shares
-                if queue.decode() in queues
-            )
-        )
-        holders[worker.decode()] += sum(counts)
+    oldest: dict[str, float] = {}
+    names = [queue.encode() for queue in queues]
+    async for partitions in _batches(store.every_partition()):
+        for now, *rows in await asyncio.gather(*(store.read("work_counts", name, *names) for name in partitions)):
+            for queue, (waiting, held, dead, ready_at, held_by) in zip(queues, rows, strict=True):
+                counted.update({(queue, "waiting"): waiting, (queue, "held"): held, (queue, "dead"): dead})
+                if 0 < ready_at <= now:
+                    oldest[queue] = max(oldest.get(queue, 0.0), (now - ready_at) / MICROSECONDS)
+                for worker, count in zip(held_by[::2], held_by[1::2], strict=True):
+                    holders[worker.decode()] += count
     return WorkCounts(
         work=work_counts((*place, count) for place, count in counted.items() if count),
-        holders={worker: count for worker, count in holders.items() if count},
+        holders=dict(+holders),
         workers=await _workers(store),
         oldest=oldest,
     )

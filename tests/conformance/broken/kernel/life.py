@@ -183,6 +183,14 @@ class HoldersOfAllQueuesAreCounted(Broken):
         return dataclasses.replace(await super().count_work(queues), holders=everything.holders)
 
 
+@caught_by("counts_of_a_partition_are_of_one_moment")
+class HoldersAreCountedLater(Broken):
+    async def count_work(self, queues: Sequence[str]) -> WorkCounts:
+        counts = await super().count_work(queues)
+        await asyncio.sleep(0)
+        return dataclasses.replace(counts, holders=(await super().count_work(queues)).holders)
+
+
 @caught_by("count_work_has_the_longest_wait_and_the_leases")
 class ItemsOfTheFutureWait(Broken):
     async def count_work(self, queues: Sequence[str]) -> WorkCounts:

@@ -346,6 +346,31 @@ async def work_is_counted_by_queue_state_and_holder(kernel: Kernel) -> None:
 
 
 @law()
+async def counts_of_a_partition_are_of_one_moment(kernel: Kernel) -> None:
+    """While items are claimed and completed, count_work finds each item of a partition in one state, with one holder."""
+    items = 6
+    await kernel.commit(P, *(Enqueue("runs", f"k{number}") for number in range(items)))
+    done = False
+
+    async def work(worker: str) -> None:
+        while not done:
+            claims = await kernel.claim("runs", worker, limit=2)
+            await asyncio.sleep(0)  # an engine in memory does not wait
+            for claim in claims:
+                await kernel.commit(P, claim.release())
+
+    workers = [asyncio.create_task(work(f"w{number}")) for number in range(3)]
+    for _ in range(40):
+        counts = await kernel.count_work(["runs", "runs"])
+        runs = counts.work["runs"]
+        equal(sum(runs.values()), items, "the number of items")
+        equal(sum(counts.holders.values()), runs["held"], "the number of items of all holders")
+        await asyncio.sleep(0)
+    done = True
+    await asyncio.gather(*workers)
+
+
+@law()
 async def count_work_has_the_longest_wait_and_the_leases(kernel: Kernel) -> None:
     """count_work has the wait of the first ready item of a queue and the remaining time of each lease."""
     await kernel.commit(P, Enqueue("runs", "low"), Enqueue("later", "a", ready_in=60.0))

@@ -141,11 +141,11 @@ function Reads.list_work(keys, args)
   return found
 end
 
--- args: queue. Returns the time, and the ready time of the item that has been ready longest (0: none is ready).
-function Reads.oldest(keys, args)
+-- Returns the ready time of the item of this queue that is ready first; 0 if none waits.
+local function oldest_of(base, queue)
   local oldest = 0
-  for _, lane in ipairs(redis.call('ZRANGE', keys[1] .. 'lanes/' .. args[1], 0, -1)) do
-    local place, low = keys[1] .. 'ready/' .. args[1] .. '/' .. lane, '-'
+  for _, lane in ipairs(redis.call('ZRANGE', base .. 'lanes/' .. queue, 0, -1)) do
+    local place, low = base .. 'ready/' .. queue .. '/' .. lane, '-'
     while true do -- the first of each priority
       local member = redis.call('ZRANGE', place, low, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
       if not member then
@@ -156,11 +156,30 @@ function Reads.oldest(keys, args)
       low = '(' .. string.sub(member, 1, 10) .. '\255'
     end
   end
-  local soonest = redis.call('ZRANGE', keys[1] .. 'later/' .. args[1], 0, 0, 'WITHSCORES')
+  local soonest = redis.call('ZRANGE', base .. 'later/' .. queue, 0, 0, 'WITHSCORES')
   if soonest[2] then -- not yet moved to its lane by a claim, but it may be due
     oldest = oldest == 0 and tonumber(soonest[2]) or math.min(oldest, tonumber(soonest[2]))
   end
-  return {Turn.now(), oldest}
+  return oldest
+end
+
+-- args: queues…. Returns the time, and for each queue the numbers of waiting, held and dead items, the ready time of the
+-- oldest (0: none waits), and the number of items of each holder, all at one moment.
+function Reads.work_counts(keys, args)
+  local base, found = keys[1], {Turn.now()}
+  for _, queue in ipairs(args) do
+    local holders = {}
+    for _, worker in ipairs(redis.call('ZRANGE', base .. 'leases/' .. queue, 0, -1)) do
+      holders[#holders + 1] = worker
+      holders[#holders + 1] = redis.call('ZCARD', base .. 'held/' .. queue .. '/' .. worker)
+    end
+    local counts = {}
+    for place, state in ipairs({'waiting', 'held', 'dead'}) do
+      counts[place] = redis.call('ZCARD', base .. 'keys/' .. queue .. '/' .. state)
+    end
+    found[#found + 1] = {counts[1], counts[2], counts[3], oldest_of(base, queue), holders}
+  end
+  return found
 end
 
 -- args: <log>/<stream>…. Returns the head of each, 0 for a missing stream.
