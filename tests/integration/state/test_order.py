@@ -56,7 +56,9 @@ async def test_a_refused_save_beside_an_older_one_does_not_bring_it_back() -> No
             await saving
         with pytest.raises(StateErased):
             await refused
-        assert (await store.get_trajectory("trace", "session")).query == "newer"
+        found = await store.get_trajectory("trace", "session")
+        assert found is not None
+        assert found.query == "newer"
         await store.close()
 
 

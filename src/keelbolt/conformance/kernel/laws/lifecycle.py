@@ -347,7 +347,7 @@ async def work_is_counted_by_queue_state_and_holder(kernel: Kernel) -> None:
 
 @law()
 async def counts_of_a_partition_are_of_one_moment(kernel: Kernel) -> None:
-    """While items are claimed and completed, count_work finds each item of a partition in one state, with one holder."""
+    """While items are claimed and released, count_work finds each item of a partition in one state, with one holder."""
     items = 6
     await kernel.commit(P, *(Enqueue("runs", f"k{number}") for number in range(items)))
     done = False
