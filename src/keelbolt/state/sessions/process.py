@@ -115,8 +115,9 @@ class SessionProcess:
 
     def enter(self, member: Member) -> None:
         """Register an open member in this loop. From now on this process also takes over tasks of dead processes."""
-        here = asyncio.get_running_loop()
-        if not any(loop is here and each is member for loop, each in self._present()):
+        here, present = asyncio.get_running_loop(), self._present()
+        self._members = [(loop, weakref.ref(each)) for loop, each in present]  # without those that never left
+        if not any(loop is here and each is member for loop, each in present):
             self._members.append((here, weakref.ref(member)))
         if not self._serves() and (host := self._host()) is not None:
             with contextlib.suppress(StorageClosed):
@@ -234,7 +235,10 @@ class SessionProcess:
         while True:
             try:
                 entries = await storage.next_entries(INBOXES, held.run.key, after)
-            except KeelboltError:
+            except StorageClosed:
+                return
+            except KeelboltError as error:
+                logger.warning("Task %s no longer gets controls of other processes: %s", held.run.task_id, error)
                 return
             for entry in entries:
                 after, event = entry.seq, storage.types.make("SteeringEvent", decode(entry.data))
@@ -338,15 +342,11 @@ class SessionProcess:
         """Release the claims that no loop of this process runs. Failed releases are retried later."""
         for held in [held for held in self._held.values() if held.loop.is_closed()]:
             self.give_back(held.run)
-        claims, self._unwanted = self._unwanted, []
-        for claim in claims:
-            try:
+        while self._unwanted:
+            claim = self._unwanted[0]  # removed when it is released: the heartbeat would renew a forgotten claim
+            with contextlib.suppress(CommitRefused):
                 await self._ask(lambda kernel, claim=claim: kernel.commit(claim.partition, claim.release()))  # type: ignore[misc]
-            except CommitRefused:
-                continue
-            except KeelboltError:
-                self._unwanted.append(claim)
-                raise
+            self._unwanted.remove(claim)
 
     def _lost(self) -> None:
         """Stop all tasks because the lease could not be renewed."""
