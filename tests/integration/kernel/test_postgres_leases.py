@@ -84,3 +84,15 @@ def test_locks_of_workers_are_taken_in_one_order() -> None:
     locks = worker_locks_of("s", commits)
     assert locks == worker_locks_of("s", commits[::-1]) == sorted(locks)
     assert len(locks) == 20
+
+
+async def test_a_commit_gives_a_higher_fence_than_a_claim_that_came_between(server: OwnPostgres) -> None:
+    """A commit's ids are issued before it locks the item; a claim and a release by another process may come between."""
+    url = server.create_database()
+    async with open_storage(url) as kernel:
+        await kernel.commit("p", Enqueue("jobs", "a"))
+        (claim,) = await kernel.claim("jobs", "other")
+        await kernel.commit("p", claim.release())
+        server.execute("SELECT setval('keelbolt.ids', 1)", url=url)  # the commit's ids are older than the claim
+        receipt = await kernel.commit("p", Enqueue("jobs", "a", worker="w"))
+        assert receipt.fence("jobs", "a") > claim.fence

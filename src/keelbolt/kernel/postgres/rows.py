@@ -94,6 +94,8 @@ class PostgresRows:
                 ledger.streams[streams[place - 1]] = StreamState(a, b, c)
             else:
                 ledger.work[work[place - 1]] = WorkRow(work_state(t), u, a, b, c, d, e, v, f, w)
+        # This batch's ids were issued before its rows were locked; a claim may have got a higher fence in between.
+        ledger.last_fence = max([ledger.last_fence, *(row.fence for row in ledger.work.values() if row is not None)])
         return begun
 
     async def _load_bodies(self, takes: Iterable[Key]) -> None:

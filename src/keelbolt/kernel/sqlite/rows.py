@@ -22,7 +22,7 @@ from keelbolt.kernel.sqlite.schema import load_catalog
 from keelbolt.kernel.sqlite.worker_locks import WorkerLocks
 from keelbolt.kernel.transfer.ports import WriteBlock
 
-KNOWN_KEYS = 20_000  # records, streams and partitions kept between batches
+KNOWN_KEYS = 5000  # records, streams and partitions kept between batches; a record and its stream take about 2 KB
 LOAD_ROWS = 128  # keys per statement
 
 
