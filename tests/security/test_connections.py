@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import resource
@@ -16,7 +17,7 @@ from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks.events import READ_BYTES, Feed, TaskFeeds
 from keelbolt.tasks.stored_tasks import StoredTasks
 from tests.integration.server.actor import agent
-from tests.integration.server.loopback import served
+from tests.integration.server.loopback import served, talked
 
 HELLO = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
@@ -114,6 +115,55 @@ async def test_a_response_that_is_not_read_is_dropped(caplog: pytest.LogCaptureF
         assert caplog.text.count("read nothing") == 1
         for writer in (deaf_writer, slow_writer):
             writer.close()
+
+
+@pytest.mark.parametrize("trailer", [b"x-name: " + b"x" * 1000 + b"\r\n", b"x" * 1024], ids=["many", "endless"])
+@pytest.mark.parametrize("path", [b"/live", b"/message:send"])
+async def test_trailers_are_limited(path: bytes, trailer: bytes) -> None:
+    """A chunked body without an end does not fill the memory; also if the response was sent long before."""
+    begin = b"POST %b HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" % path
+    async with served(agent()) as port, asyncio.timeout(60):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(begin)
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 100_000_000:
+                writer.write(trailer * 64)
+                sent += 64 * len(trailer)
+                await writer.drain()
+        writer.close()
+        assert sent < 100_000_000  # the connection was closed; the kernel buffers some megabytes
+
+
+async def test_trailers_are_not_headers() -> None:
+    """No proxy has checked a trailer; it can't add credentials or other headers to a request."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}).encode()
+    head = b"POST / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    chunks = b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\na2a-version: 9.9\r\n\r\n" % (len(body), body)
+    async with served(agent()) as port:
+        assert b'"totalSize":0' in await talked(port, head + chunks)
+
+
+@pytest.mark.parametrize("cut", [0, 60, -10, None])
+async def test_an_upgrade_is_ignored(cut: int | None) -> None:
+    """Java's HTTP client asks for HTTP/2 with each request; the request is served as HTTP/1.1, with its body."""
+    body = json.dumps({"jsonrpc": "2.0", "id": "upgraded", "method": "ListTasks", "params": {}}).encode()
+    head = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    upgrade = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
+    sized = b"content-length: %d\r\n\r\n%b" % (len(body), body)
+    chunked = b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    last = head + b"connection: close\r\n" + sized
+    request = head + upgrade + sized + head + upgrade + chunked + last
+    async with served(agent()) as port:
+        got = await talked(port, request[:cut], request[cut:] if cut is not None else b"", pause=0.1)
+    assert got.count(b"HTTP/1.1 200 OK") == got.count(b'"id":"upgraded","result"') == 3
+
+
+async def test_a_tunnel_is_refused() -> None:
+    async with served(agent()) as port:
+        for target in (b"example.com:443", b"/live"):
+            got = await talked(port, b"CONNECT %b HTTP/1.1\r\nhost: localhost\r\n\r\n" % target)
+            assert got.startswith(b"HTTP/1.1 400 ")
 
 
 async def test_a_slow_reader_of_a_stream_uses_little_memory() -> None:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
-
-from pydantic_core import from_json, to_json
 
 from keelbolt.data.families import (
     ERASURES,
@@ -36,7 +35,7 @@ from keelbolt.data.families import (
     import_key,
     locations,
 )
-from keelbolt.errors import CommitRefused, InvalidValue, StorageBusy, SubjectInUse, SubjectNotFound
+from keelbolt.errors import CommitRefused, InvalidRequest, StorageBusy, SubjectInUse, SubjectNotFound
 from keelbolt.kernel import Delete, Enqueue, Kernel, Operation, Put, Query, Record, Remove, Scope, Wiped, new_id
 from keelbolt.leases import incarnation
 
@@ -132,7 +131,7 @@ async def resume_erasures(kernel: Kernel) -> int:
                 if record is not None:
                     try:
                         await _resume(kernel, claim.scope, record)
-                    except InvalidValue as error:  # the face belongs to a package that is not installed here
+                    except InvalidRequest as error:  # such as: the face is in a package that is not installed here
                         await claim.scope.commit(claim.retry(str(error), ready_in=RESUME_SECONDS))
                         continue
                     count += 1
@@ -150,7 +149,7 @@ async def declare(kernel: Kernel) -> None:
 
 
 async def _resume(kernel: Kernel, scope: Scope, record: Record) -> None:
-    body = from_json(record.body)
+    body = json.loads(record.body)
     if "subject" in body:
         with contextlib.suppress(SubjectNotFound):  # nothing was left
             await erase(kernel, Subject(**body["subject"]))
@@ -159,7 +158,8 @@ async def _resume(kernel: Kernel, scope: Scope, record: Record) -> None:
 
 
 def _recording(key: str, body: dict[str, object]) -> tuple[Operation, ...]:
-    return Put(ERASURES, key, to_json(body)), Enqueue(ERASURES, key, ready_in=RESUME_SECONDS, max_attempts=1000)
+    text = json.dumps(body).encode()  # pydantic's JSON has no lone surrogates, which the name of a session may contain
+    return Put(ERASURES, key, text), Enqueue(ERASURES, key, ready_in=RESUME_SECONDS, max_attempts=1000)
 
 
 def _finished(key: str) -> tuple[Operation, ...]:
@@ -202,10 +202,11 @@ class _Eraser:
             page = await self._scope.list_work(ERASURES, state="waiting", cursor=cursor)
             for item in page.items:
                 record = await self._scope.get(ERASURES, item.key)
-                body = {} if record is None else from_json(record.body)
+                body = {} if record is None else json.loads(record.body)
                 if body.get("face") == self._face.name:
-                    await self.repeat(body["subjects"])
-                    await self._scope.commit(*_finished(item.key))
+                    with contextlib.suppress(InvalidRequest):  # it can't be finished; `resume_erasures` retries it
+                        await self.repeat(body["subjects"])
+                        await self._scope.commit(*_finished(item.key))
             cursor = page.cursor
             if cursor is None:
                 return

@@ -17,7 +17,7 @@ from importlib.metadata import entry_points
 from typing import Any, NamedTuple, Protocol
 
 from keelbolt.data.retention import FacePolicy
-from keelbolt.errors import InvalidValue
+from keelbolt.errors import InvalidName, InvalidValue
 from keelbolt.kernel import (
     Collection,
     Delete,
@@ -34,8 +34,8 @@ from keelbolt.kernel import (
     Scalar,
     Scope,
 )
+from keelbolt.kernel.requests import MAX_KEY_CHARS, check_key, check_partition
 
-MAX_KEY_CHARS = 4000
 GROUP = "keelbolt.faces"  # the entry point group: name = "package.module:FACE"
 EVERYTHING = "everything"  # target kind for a whole partition
 SWEEPS = "data_sweeps"  # collection of the last sweeps, and prefix of their queue names
@@ -353,7 +353,11 @@ def check_kind(subject: Subject) -> None:
 
 
 async def locations(kernel: Kernel, subject: Subject) -> AsyncIterator[tuple[Face, SubjectLocation]]:
-    """Yield where each face has records of this subject."""
+    """Yield where each face has records of this subject. A name that can't be stored has none."""
     for each in faces():
-        async for location in each.locate(kernel, subject):
-            yield each, location
+        with contextlib.suppress(InvalidName):
+            async for location in each.locate(kernel, subject):
+                check_partition(location.scope.partition)
+                if (root := each.root(location.kind)) is not None:
+                    check_key(root.key_of(location.ref))
+                yield each, location

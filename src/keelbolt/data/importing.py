@@ -19,7 +19,7 @@ from keelbolt.data.erasing import declare
 from keelbolt.data.exporting import ExportProgress, Tell, fingerprint
 from keelbolt.data.families import IMPORTS, Face, Family, faces, import_key
 from keelbolt.data.lines import Line, LineReader, bytes_of, check
-from keelbolt.errors import BadExport, CommitRefused, InvalidValue, StorageBusy, SubjectExists
+from keelbolt.errors import BadExport, CommitRefused, InvalidRequest, InvalidValue, StorageBusy, SubjectExists
 from keelbolt.kernel import (
     Append,
     Attach,
@@ -76,7 +76,7 @@ async def import_export(kernel: Kernel, file: BinaryIO, *, tell: Tell | None = N
             return imported
         try:
             await _group(kernel, chosen, line, lines, reader, imported)
-        except (KeyError, TypeError, ValueError, AttributeError, InvalidValue) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidRequest) as error:
             if isinstance(error, BadExport | SubjectExists):
                 raise
             raise reader.refusal(f"can't be imported: {error}") from error

@@ -80,10 +80,12 @@ class LineReader:
             found = json.loads(text)
         except (ValueError, RecursionError):
             found = None
-        if self.number == 1 and (not isinstance(found, dict) or found.get("keelbolt") != "export"):
-            raise self.refusal("is not the first line of an export")
-        if self.number == 1 and isinstance(found["format"], int) and found["format"] > FORMAT:
-            raise BadExport(f"this export has format {found['format']}; this version reads {FORMAT}: use a newer one")
+        if self.number == 1:
+            version = found.get("format") if isinstance(found, dict) and found.get("keelbolt") == "export" else None
+            if type(version) is not int:
+                raise self.refusal("is not the first line of an export")
+            if version > FORMAT:
+                raise BadExport(f"this export has format {version}; this version reads {FORMAT}: use a newer one")
         if not isinstance(found, dict) or found.get("crc") != f"{self._crc:08x}":
             raise self.refusal("is damaged, or lines before it are missing")
         return found

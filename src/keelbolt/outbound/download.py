@@ -120,7 +120,7 @@ class _Exchange:
         """Yield the body. Raise DownloadFailed if it is larger than ``most`` bytes or incomplete."""
         if self._length is not None and self._length > most:
             raise DownloadFailed(f"the file has {self._length} bytes, and at most {most} are allowed")
-        size = 0
+        size = other = 0  # other: bytes since the last ones of the file, such as trailers
         while True:
             pieces, self._pieces = self._pieces, []
             for piece in pieces:
@@ -130,7 +130,10 @@ class _Exchange:
                 yield piece
             if self._complete and not self._pieces:
                 return
-            await self._more()
+            read = await self._more()
+            other = 0 if self._pieces else other + read
+            if other > MAX_HEAD_BYTES:
+                raise DownloadFailed(f"{self.target.host} sent more than {MAX_HEAD_BYTES} bytes besides the file")
 
     def close(self) -> None:
         if self._connection is not None:

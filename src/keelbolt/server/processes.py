@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -112,6 +113,7 @@ class HttpConnection(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._in_headers = self._in_body = False
         self._header_bytes = 0
+        self._no_body_bytes = 0  # received within a body, but not part of it: sizes of chunks, trailers
         self._address: str | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._unsent = 0
@@ -158,8 +160,13 @@ class HttpConnection(HttpToolsProtocol):
             self._stalled = None
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._in_body or self.transport.is_closing():
+        self._no_body_bytes += len(data)
+        self._feed(data)
+        if self.transport.is_closing():
+            return
+        if self._in_body:
+            if self._no_body_bytes > self.header_bytes:
+                self._refuse(b"")
             return
         if self._in_headers:
             self._header_bytes += len(data)
@@ -169,16 +176,51 @@ class HttpConnection(HttpToolsProtocol):
         if self._deadline is None and (self._in_headers or self._idle):  # these bytes ended uvicorn's own timeout
             self._wait_for_headers()
 
+    def _feed(self, data: bytes) -> None:
+        """Parse the data. A request for an upgrade (``Upgrade: h2c`` of Java and curl) is served as if it had none.
+
+        The parser ends such a request before its body, so its head is parsed again without the header ``Upgrade``.
+        """
+        self._unset_keepalive_if_required()
+        left = memoryview(data)
+        try:
+            while left:
+                try:
+                    self.parser.feed_data(left)
+                    left = left[:0]
+                except httptools.HttpParserUpgrade as upgrade:
+                    left = left[upgrade.args[0] :]
+                    head = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
+                    head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+                    self.parser = httptools.HttpRequestParser(self)
+                    self.parser.feed_data(b"\r\n".join([*head, b"", b""]))
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # CONNECT is an upgrade without the header
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("Invalid HTTP request received.")
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_headers, self._header_bytes = True, 0
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_body:  # otherwise a trailer, which no proxy has checked
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():  # see `_feed`
+            return
         self._in_headers, self._in_body = False, True
+        self._no_body_bytes = 0
         self._over()
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._no_body_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         self._in_body = False
         self._over()

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
 from keelbolt.kernel import Collection, Detach, Index, Kernel, Query, Record, Scope
+from keelbolt.kernel.requests import check_key
 from keelbolt.tasks.settings import RetentionPolicy
 
 TASKS = "tasks"  # task id → its current status: small, rewritten when the status changes
@@ -29,9 +30,13 @@ WEBHOOKS = "webhooks"  # an item per push config that may have events to deliver
 
 
 async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[SubjectLocation]:
-    """Yield the targets of a subject: a task or context in the partitions of its owner, or whole partitions."""
+    """Yield the targets of a subject: a task or context in the partitions of its owner, or whole partitions.
+
+    Raise InvalidName for an id that can't be stored.
+    """
     match subject.kind:
         case "task" | "context":
+            check_key(subject.id)
             for scope in _scopes(kernel, subject.owner, subject.tenant):
                 yield SubjectLocation(scope, subject.kind, subject.id)
         case "user":

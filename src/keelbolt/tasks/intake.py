@@ -28,6 +28,7 @@ from keelbolt.tasks.inbox import post
 from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.lifecycle import UserAnswer, WorkerStart, apply
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote, StatusNote, append_notes
+from keelbolt.tasks.parts import check_depth
 from keelbolt.tasks.pushes import nudge, nudges
 from keelbolt.tasks.record import TaskRecord, check_context_id
 from keelbolt.tasks.run import TaskRun
@@ -294,9 +295,11 @@ def checked_message(message: Message) -> bytes:
     if message.context_id:
         check_context_id(message.context_id)
     try:
-        return encode(message)
+        text = encode(message)
+        check_depth(text)
     except ValueError as error:
         raise InvalidTaskRequest(f"the message is not JSON: {str(error).splitlines()[0][:200]}") from None
+    return text
 
 
 def _bound(message: Message, text: bytes, task_id: str, context_id: str) -> bytes:

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from keelbolt.errors import InvalidAgentResponseError
 from keelbolt.kernel import new_id
@@ -91,9 +91,20 @@ def json_bytes(value: Any, what: str) -> bytes:
         data = to_json(value)
         if b"NaN" in data or b"Infinity" in data:  # not JSON, unless they are part of a text
             json.dumps(json.loads(data, parse_constant=_refuse))
+        check_depth(data)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise InvalidAgentResponseError(f"{what} is not JSON: {_why(error)}") from None
     return data
+
+
+_OUTER = 20  # at most so many levels are around a value: of the task, the list, the response
+_SAFE = 150  # far below the limit of the decoder
+
+
+def check_depth(data: bytes) -> None:
+    """Raise ValueError if this JSON nests too deep to be read within a task: every list of the task would fail."""
+    if len(data) > 2 * _SAFE and data.count(b"[") + data.count(b"{") > _SAFE:
+        from_json(b"[" * _OUTER + data + b"]" * _OUTER)
 
 
 def _refuse(constant: str) -> None:
@@ -104,4 +115,6 @@ def _why(error: Exception) -> str:
     text = str(error)
     if "surrogate" in text:
         return "it contains a lone surrogate (half of a character)"
+    if "recursion limit" in text or "serialization depth" in text:
+        return "it nests too deep"
     return text.splitlines()[0][:200] if text else type(error).__name__

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable
 
 import pytest
 
 from keelbolt.auth.principal import Principal
 from keelbolt.data import Subject, erase, faces, resume_erasures
-from keelbolt.data.erasing import declare
+from keelbolt.data.erasing import PARTITION, declare
+from keelbolt.data.families import ERASURES
 from keelbolt.data.families import face as face_named
 from keelbolt.errors import InvalidValue, SubjectInUse, SubjectNotFound
 from keelbolt.kernel import Enqueue, Kernel, Operation, Put, Receipt, Wiped
+from keelbolt.state import StateStore
 from keelbolt.state.families import SESSIONS, partition_of
 from keelbolt.tasks.families import QUEUE, TASKS
 from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_with, run_session
@@ -197,3 +200,34 @@ async def test_every_face_declares_every_collection_once(kernel: Kernel) -> None
             assert reached or family.name in operational, family.name
             for kind in family.found_by:
                 assert kind in face.kinds or face.root(kind) is not None or kind == "owner", (family.name, kind)
+
+
+@pytest.mark.parametrize("name", ["\0", "x" * 5000, "\ud800"], ids=["NUL", "long", "surrogate"])
+async def test_a_name_that_no_record_can_have_is_not_found(kernel: Kernel, name: str) -> None:
+    """The call fails, and leaves no unfinished erasure behind that would stop every later one."""
+    for kind in ("task", "context", "session", "trace", "memory", "thread", "user", "tenant"):
+        for subject in (Subject(kind=kind, id=name), Subject(kind=kind, id=name, tenant=name, owner=name)):
+            for dry_run in (True, False):
+                with pytest.raises(SubjectNotFound):
+                    await erase(kernel, subject, dry_run=dry_run, if_idle=True)
+    assert await resume_erasures(kernel) == 0
+    assert not (await kernel.list_work(PARTITION, ERASURES, state="waiting")).items
+
+
+async def test_an_erasure_that_fails_does_not_stop_the_others(kernel: Kernel) -> None:
+    gone = await fill_tasks(kernel, "ada", canary=GONE)
+    for number, ref in enumerate(("\0", gone)):
+        body = json.dumps({"face": "tasks", "subjects": [["task", ref]]}).encode()
+        scope = kernel.scoped(Principal(owner="ada").partition)
+        await scope.commit(Put(ERASURES, str(number), body), Enqueue(ERASURES, str(number), max_attempts=1000))
+    assert await resume_erasures(kernel) == 1
+    with pytest.raises(SubjectNotFound):
+        await erase(kernel, Subject(kind="task", id=gone, owner="ada"))
+
+
+async def test_a_memory_with_any_name_is_erased(kernel: Kernel) -> None:
+    """The state store accepts every text as a key, also half of a character."""
+    async with StateStore(kernel, tenant="acme") as store:
+        await store.save_memory_state("half \ud800", {"canary": GONE})
+    assert (await erase(kernel, Subject(kind="memory", id="half \ud800", tenant="acme"))).total == 1
+    assert await rows_with(kernel, GONE) == []

@@ -175,6 +175,9 @@ async def test_hostile_lines_are_refused() -> None:
         changes: list[tuple[str, Any]] = [
             ("group", lambda line: line["group"].__setitem__(1, "~state/default")),
             ("group", lambda line: line["group"].__setitem__(0, "nothing")),
+            ("group", lambda line: line["group"].__setitem__(1, "\0")),
+            ("keelbolt", lambda line: line.pop("format")),
+            ("keelbolt", lambda line: line.update(format="1")),
             ("record", lambda line: line.update(record="data_erasures")),
             ("record", lambda line: line.update(version="x")),
             ("record", lambda line: line.update(fields=[])),

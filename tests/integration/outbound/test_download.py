@@ -160,6 +160,14 @@ async def test_a_head_without_an_end_is_an_error(files: Files) -> None:
         await whole(files.url())
 
 
+@pytest.mark.parametrize("trailer", [b"x: y\r\n", b"xxxxxx"], ids=["many", "endless"])
+async def test_trailers_without_an_end_are_an_error(files: Files, trailer: bytes) -> None:
+    files.answers["/file"] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n"
+    files.answers["/file"] += trailer * MAX_HEAD_BYTES
+    with pytest.raises(DownloadFailed, match="bytes besides the file"):
+        await whole(files.url())
+
+
 def test_rules_are_checked() -> None:
     for wrong in ({"max_bytes": 0}, {"seconds": 0}, {"hosts": "example.com"}):
         with pytest.raises(InvalidValue):

@@ -171,6 +171,51 @@ def test_nesting_is_bounded() -> None:
         method.read_request(request.SerializeToString())
 
 
+@pytest.mark.parametrize("levels", [29, 30, 64, 150])
+@pytest.mark.parametrize("array", [True, False])
+def test_a_response_that_nests_deeper_than_protobuf_allows(levels: int, array: bool) -> None:
+    """The part of a value that is too deep for protobuf is sent as a string of its JSON."""
+    value: Any = {"number": 1}
+    for _ in range(levels - 1):
+        value = [value] if array else {"a": value}
+    message = {
+        "messageId": "m",
+        "role": "ROLE_USER",
+        "parts": [{"data": value}, {"text": "x", "metadata": {"v": value}}],
+    }
+    status = {"state": "TASK_STATE_WORKING", "message": message}
+    method = METHODS_V1["ListTasks"]
+    answer = method.write_answer(json.dumps({"tasks": [{"id": "t", "contextId": "c", "status": status}]}).encode())
+    parts = method.read_answer(answer)["tasks"][0]["status"]["message"]["parts"]
+    for found in (parts[0]["data"], parts[1]["metadata"]["v"]):
+        assert whole(found) == value
+        assert levels != 29 or found == value
+
+
+def whole(value: Any) -> Any:
+    """Return the value with the strings of JSON in it parsed."""
+    if isinstance(value, str):
+        return json.loads(value)
+    if isinstance(value, dict):
+        return {name: whole(item) for name, item in value.items()}
+    return [whole(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos"), [(2**62, 0), (-(2**62), 0), (253402300800, 0), (-62135596801, 0), (0, -1), (0, 10**9)]
+)
+def test_timestamps_out_of_range(seconds: int, nanos: int) -> None:
+    """A client's mistake is InvalidParamsError; an agent's is a response that can't be read."""
+    method = METHODS_V1["ListTasks"]
+    request, answer = method.request(), method.answer()
+    request.status_timestamp_after.seconds, request.status_timestamp_after.nanos = seconds, nanos
+    with pytest.raises(InvalidParamsError, match="timestamp must be in the years"):
+        method.read_request(request.SerializeToString())
+    answer.tasks.add().status.timestamp.CopyFrom(request.status_timestamp_after)
+    with pytest.raises(ParseError, match="not a valid"):
+        method.read_answer(answer.SerializeToString())
+
+
 def test_null_is_data() -> None:
     part = shape(METHODS_V1["SendMessage"].request.DESCRIPTOR.file.message_types_by_name["Part"])
     assert part.parts({"data": None, "filename": None}) == {"data": STRUCT.Value(null_value=0)}

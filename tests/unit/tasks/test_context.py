@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -415,6 +416,7 @@ NOT_JSON: list[Any] = [
     {"\ud800": 1},
     [[["\udfff"]]],
     {"x": lambda: None},
+    functools.reduce(lambda value, _: [value], range(210), 0),  # written as JSON, but too deep for its readers
 ]
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
-from keelbolt.errors import ParseError, RequestTooLargeError
+from keelbolt.errors import InvalidParamsError, ParseError, RequestTooLargeError
 from keelbolt.protocol import v03_proto, v1
 from keelbolt.protocol.codec import WireCodec
 from keelbolt.protocol.operations import Operation
@@ -78,10 +78,9 @@ class Method:
     def read_answer(self, data: bytes) -> dict[str, Json]:
         """Return the response as JSON, for the codec. Raise ParseError."""
         try:
-            message = self.answer.FromString(data)
-        except DecodeError:
+            return self._read_answer(self.answer.FromString(data))
+        except (DecodeError, InvalidParamsError):  # InvalidParamsError: a value that JSON can't represent
             raise ParseError(f"the response is not a valid {self.answer.DESCRIPTOR.full_name}") from None
-        return self._read_answer(message)
 
 
 def _methods(file: Any, version: ProtocolVersion) -> MappingProxyType[str, Method]:

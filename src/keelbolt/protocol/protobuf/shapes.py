@@ -3,7 +3,8 @@
 `google.protobuf.json_format` does the same, but is thirty times slower; the tests compare the two. The input of writing
 is our own codecs' output: a member that a message does not have is omitted. A number in a Struct is a double. An
 integer within ±2^53 is restored as an integer; a larger one is rounded to the nearest double, as in every protobuf
-implementation; one beyond the range of doubles is sent as a decimal string.
+implementation; one beyond the range of doubles is sent as a decimal string. Protobuf readers refuse messages that nest
+deeper than 100 levels; a value that nests deeper than `ROOM` allows is sent as a string of its JSON.
 
 Importing this module raises MissingExtra if protobuf or the official SDK is not installed.
 """
@@ -17,11 +18,15 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
+from pydantic_core import to_json
+
 from keelbolt.protocol.protobuf.extra import load
 from keelbolt.protocol.types import Json
 from keelbolt.protocol.validation import violation
 
 EXACT = 2**53
+ROOM = 90  # nested messages within a Struct or Value; protobuf allows 100, and up to 8 of them are around it
+_OBJECT, _ARRAY = 3, 2  # nested messages per level of an object (Struct, entry, Value) and an array (ListValue, Value)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # --------------------------------------------------------------------------------------------------------------- read
@@ -60,27 +65,31 @@ def _read_number(number: float) -> int | float:
 
 
 def read_timestamp(timestamp: Any) -> str:
-    text: str = timestamp.ToJsonString()
+    """Return the time as text. Raise InvalidParamsError for one outside of the years 1 to 9999."""
+    try:
+        text: str = timestamp.ToJsonString()
+    except ValueError:
+        raise violation("", "a timestamp must be in the years 1 to 9999, with 0 to 999,999,999 nanoseconds") from None
     return text
 
 
 # -------------------------------------------------------------------------------------------------------------- write
 
 
-def fill_struct(struct: Any, value: dict[str, Json]) -> None:
-    """Copy a JSON object into an empty Struct."""
+def fill_struct(struct: Any, value: dict[str, Json], room: int = ROOM) -> None:
+    """Copy a JSON object into an empty Struct, with at most ``room`` nested messages."""
     fields = struct.fields
     for name, item in value.items():
-        fill_value(fields[name], item)
+        fill_value(fields[name], item, room - _OBJECT)
 
 
-def fill_list(values: Any, value: list[Json]) -> None:
+def fill_list(values: Any, value: list[Json], room: int = ROOM) -> None:
     add = values.values.add
     for item in value:
-        fill_value(add(), item)
+        fill_value(add(), item, room - _ARRAY)
 
 
-def fill_value(into: Any, value: Json) -> None:
+def fill_value(into: Any, value: Json, room: int = ROOM) -> None:
     """Copy a JSON value into an empty Value."""
     if isinstance(value, str):
         into.string_value = value
@@ -88,12 +97,14 @@ def fill_value(into: Any, value: Json) -> None:
         into.bool_value = value
     elif value is None:
         into.null_value = 0
+    elif isinstance(value, dict | list) and room < _OBJECT:
+        into.string_value = to_json(value).decode()
     elif isinstance(value, dict):
         into.struct_value.SetInParent()
-        fill_struct(into.struct_value, value)
+        fill_struct(into.struct_value, value, room)
     elif isinstance(value, list):
         into.list_value.SetInParent()
-        fill_list(into.list_value, value)
+        fill_list(into.list_value, value, room)
     else:
         try:
             into.number_value = float(value)

@@ -43,7 +43,7 @@ from keelbolt.protocol.types import Artifact, Message, Task, TaskState, WireMode
 from keelbolt.tasks.families import CONTEXTS, EVENTS, FAMILIES, QUEUE, SENDS, TASKS
 from keelbolt.tasks.listing import ListTasksQuery, ListTasksResult, list_tasks
 from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, append_notes
-from keelbolt.tasks.parts import json_bytes
+from keelbolt.tasks.parts import check_depth, json_bytes
 from keelbolt.tasks.pushes import nudges
 from keelbolt.tasks.record import CurrentTurn, TaskRecord, check_context_id, is_task_id
 from keelbolt.tasks.storage.contract import ArtifactWrite, ContextT, Storage
@@ -296,9 +296,6 @@ def _key(context_id: str, idempotency_key: str) -> str:
 # -------------------------------------------------------------------------------------------------------------- changes
 
 
-_NESTED = b"[[[[[[[[%b]]]]]]]]"  # the maximum depth of a value inside a task
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """An update of a task, encoded at the call: later changes of the caller's objects have no effect."""
@@ -366,7 +363,7 @@ def json_of(value: Any, what: str) -> bytes:
     """Return the JSON of a model or another value; raise InvalidTaskRequest."""
     try:
         text = encode(value) if isinstance(value, WireModel) else json_bytes(value, what)
-        from_json(_NESTED % text)  # a value that is too deep to be decoded would break the task, and every list with it
+        check_depth(text)
     except (InvalidAgentResponseError, ValueError) as error:
         raise InvalidTaskRequest(f"{what} is not JSON: {str(error).splitlines()[0][:200]}") from None
     return text
