@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.kernel import open_storage
 from keelbolt.kernel.sqlite.worker_locks import UNFINISHED_SECONDS, WorkerLocks
 
 HOLD = """
@@ -152,14 +150,3 @@ def test_a_filesystem_whose_locks_exclude_nothing(
     locks.hold("w")
     assert "does not enforce locks" in caplog.text
     assert files(tmp_path) == 0
-
-
-async def test_a_process_releases_the_locks_of_its_ended_workers(tmp_path: Path) -> None:
-    """A worker that loses its lease continues under a new name; another process removes the old name."""
-    url = f"sqlite:///{tmp_path}/file.db"
-    async with open_storage(url) as one, open_storage(url) as other:
-        for number in range(5):
-            await one.heartbeat(f"worker-{number}", lease_seconds=0.001)
-            await asyncio.sleep(0.01)
-            await other.sweep()
-        assert len(list((tmp_path / "file.db-workers").iterdir())) == 1

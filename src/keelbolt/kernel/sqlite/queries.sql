@@ -181,9 +181,6 @@ SELECT seq, kind, data, at, crc FROM entry WHERE stream = ? AND seq > ? AND seq 
 -- read_down
 SELECT seq, kind, data, at, crc FROM entry WHERE stream = ? AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?
 
--- lease_of
-SELECT lease_until FROM worker WHERE id = ?
-
 -- renew_lease
 INSERT INTO worker (id, lease_until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
 

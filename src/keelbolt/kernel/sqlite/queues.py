@@ -25,13 +25,8 @@ PROMOTED = 1000  # delayed items made ready in one claim
 
 
 def renew(turn: WriteJob, worker: str, lease_seconds: float) -> None:
-    locks = turn.book.locks
-    if locks is not None and locks.hold(worker):
-        # A worker that lost its lease continues under a new name, and another process may have removed the old one.
-        for earlier in locks.held:
-            row = turn.connection.execute(SQL["lease_of"], (earlier,)).fetchone()
-            if earlier != worker and (row is None or row[0] <= turn.now):
-                locks.release(earlier)
+    if turn.book.locks is not None:
+        turn.book.locks.hold(worker)
     until = turn.now + int(lease_seconds * MICROSECONDS)
     turn.connection.execute(SQL["renew_lease"], (worker, until))
 

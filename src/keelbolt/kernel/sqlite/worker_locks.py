@@ -47,22 +47,17 @@ class WorkerLocks:
         self._warned = False
         _all.add(self)
 
-    @property
-    def held(self) -> tuple[str, ...]:
-        """The workers of this kernel that have a lock."""
-        return tuple(self._held)
-
-    def hold(self, worker: str) -> bool:
-        """Lock for this worker, if not yet done; return whether it is new. If that fails, only the lease counts."""
+    def hold(self, worker: str) -> None:
+        """Lock for this worker, if not yet done. If that fails, only the lease counts."""
         if worker in self._held or self._forked:
-            return False
+            return
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             path = self._folder / new_id()
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
             self._warn(error)
-            return False
+            return
         try:
             works = _try(file, fcntl.LOCK_EX, tries=TRIES) and not _is_free(path)
             reason: object = "this filesystem does not enforce locks"
@@ -72,11 +67,10 @@ class WorkerLocks:
             works, reason = False, error
         if works:
             self._held[worker] = file, path
-            return True
+            return
         self._warn(reason)
         self.remove([path])
         os.close(file)
-        return False
 
     def _warn(self, reason: object) -> None:
         if not self._warned:
