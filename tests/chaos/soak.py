@@ -2,7 +2,8 @@
 
 The product keeps some data for hours after its removal, whatever the retention is: the bytes of deleted artifacts,
 notes about sessions and traces, tombstones. Before these hours have passed, no store is in its steady state. So the
-processes of a soak keep such data for a minute.
+processes of a soak keep such data for a minute. For the same reason their largest caches are small: at a low rate they
+would fill for an hour.
 """
 
 from __future__ import annotations
@@ -37,6 +38,13 @@ LIFETIMES = (
     ("keelbolt.state.retention", "NOTED_SECONDS"),  # 2 hours: how long an unused session or trace stays
     ("keelbolt.data.families", "TOMBSTONE_SECONDS"),  # 30 days: how long an erasure is remembered
 )
+CACHES = (
+    ("keelbolt.kernel.sqlite.rows", "KNOWN_KEYS"),  # 20,000
+    ("keelbolt.kernel.postgres.committer", "KNOWN_PARTITIONS"),  # 100,000
+    ("keelbolt.state.store_context", "KNOWN"),  # 4096
+    ("keelbolt.state.tasks", "KNOWN"),
+)
+CACHED = 500
 VALKEY_LIFETIME = "local GRACE = {:.0f}\n"  # of a blob on Valkey, in microseconds
 
 # The allowed growth of a value over the counted samples: a share of its mean, and a constant.
@@ -52,11 +60,12 @@ Sample = dict[str, float]
 
 
 def shorten_lifetimes() -> None:
-    """Shorten the fixed lifetimes of this process, and of its forks, to a minute."""
-    for module, name in LIFETIMES:
-        names = vars(importlib.import_module(module))
-        assert names[name] >= SHORT_SECONDS  # it may be imported from a changed module
-        names[name] = SHORT_SECONDS
+    """Shorten the fixed lifetimes of this process, and of its forks, to a minute; limit its caches."""
+    for constants, least in ((LIFETIMES, SHORT_SECONDS), (CACHES, CACHED)):
+        for module, name in constants:
+            names = vars(importlib.import_module(module))
+            assert names[name] >= least  # it may be imported from a changed module
+            names[name] = least
     Scope.stage_blob.__kwdefaults__ = {"keep_seconds": SHORT_SECONDS}  # a blob stays on Valkey at least so long
     name, source = valkey.library()
     before, after = (VALKEY_LIFETIME.format(seconds * 1e6).encode() for seconds in (3600, SHORT_SECONDS))
