@@ -30,6 +30,7 @@ from keelbolt.tasks.manager import TaskManager
 from keelbolt.tasks.run import TaskRun
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.steps import Steps
+from keelbolt.turns import worker as turn_worker
 from keelbolt.turns.chat import executor
 from keelbolt.turns.durable import store
 from keelbolt.webhooks import delivery
@@ -292,6 +293,16 @@ def a_dead_worker_keeps_its_tasks() -> None:
 def gates_are_left_open() -> None:
     """A tool that needs an approval is called without it."""
     put(executor, "_question", lambda *_: None)
+
+
+@bug
+def answers_continue_every_copy_of_a_turn() -> None:
+    """A process that has the turn in memory acts on an answer that another process handles."""
+
+    async def held(_self: Any, settlement: Any) -> Any:
+        return settlement
+
+    put(turn_worker._TaskGates, "_held", held)
 
 
 @bug

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from keelbolt.kernel import Entry
-from tests.chaos import task_promises
+from tests.chaos import task_promises, turn_promises
 from tests.chaos.client import digest
 from tests.chaos.figures import takeovers
 from tests.chaos.final import Plain, Store
@@ -178,6 +178,20 @@ def test_a_fence_with_two_holders_or_one_that_falls(tmp_path: Path, store: Store
     line = json.dumps({"at": time.monotonic() + task_promises.LATE_SECONDS + 1, **late})
     (tmp_path / "late.jsonl").write_text(line)
     assert len(sentences(task_promises.one_holder_per_fence, tmp_path, store)) >= 2
+
+
+def test_an_approved_tool_that_runs_elsewhere(tmp_path: Path, store: Store) -> None:
+    """The process that gets the approval calls the tool; another one may still have the turn in memory."""
+    one, two, client = (History(tmp_path, name) for name in ("one", "two", "client"))
+    asked = client.ask("send", message="m1")
+    one.note("run", task="t1", fence=1, worker="a")
+    client.answer(asked, "send", task="t1", state="TASK_STATE_INPUT_REQUIRED")
+    client.ask("decision", task="t1", reply="yes")
+    two.note("run", task="t1", fence=2, worker="b")
+    two.note("paid", turn="m1", call="t1.1.1.0")
+    assert sentences(turn_promises.gates_hold_a_turn, tmp_path, store) == []
+    one.note("paid", turn="m1", call="t1.1.1.0")
+    assert sentences(turn_promises.gates_hold_a_turn, tmp_path, store)
 
 
 def popped(item: str | None, began: float) -> Asked:

@@ -15,7 +15,7 @@ from tests.chaos.history import Asked, Histories
 
 
 def gates_hold_a_turn(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """A tool that needs an approval runs after a yes, and never after a no."""
+    """A tool that needs an approval runs after a yes, where that is handled, and never after a no."""
     turns = {asked.answer["task"]: asked.asked["message"] for asked in histories.answered("send") if asked.answer}
     decisions: dict[str, Asked] = {}
     for asked in histories.requests["decision"]:
@@ -25,6 +25,8 @@ def gates_hold_a_turn(histories: Histories, _store: Store) -> Iterator[Violation
         decision = decisions.get(note["turn"])
         if decision is None or decision.asked["reply"] == "no" or decision.began > note["at"]:
             yield f"the turn {note['turn']} paid without an approval", [note, *(both(decision) if decision else ())]
+        elif not began_after(histories, note, decision.asked["task"], decision.asked):
+            yield f"the turn {note['turn']} paid in a process that did not get the approval", [note, *both(decision)]
     for turn, asked in decisions.items():
         done = asked.answer is not None and asked.answer["state"] == "TASK_STATE_COMPLETED"
         if done and asked.asked["reply"] == "yes" and turn not in paid:
