@@ -127,7 +127,9 @@ class Lease:
     def _fence(self) -> None:
         self._lost()
         now = asyncio.get_running_loop().time()
-        self._former.append((self.name, now + self._margin))  # not at once: the work needs time to stop
+        # Long after the end of its lease: a takeover counts the attempt, so that a task that makes its process lose
+        # the lease is given up; retiring the name gives the attempt back.
+        self._former.append((self.name, now + self._margin + self._seconds))
         self.name = incarnation()
         self._renewed = now
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -19,6 +20,7 @@ from keelbolt.errors import (
     KeelboltError,
     ProtocolError,
     PushNotificationNotSupportedError,
+    TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
 )
@@ -52,6 +54,8 @@ from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.sealing import Sealer
 from keelbolt.webhooks.signing import issue
+
+logger = logging.getLogger("keelbolt.server")
 
 RESUME_EXTENSION = extensions.RESUME
 """Extension: a stream can be resumed after any event; see docs/reference/streams.md."""
@@ -231,8 +235,12 @@ class AgentService:
         task.add_done_callback(self._abandoned.discard)
 
     async def _cancel_quietly(self, task_id: str, caller: Caller) -> None:
-        with contextlib.suppress(KeelboltError):
+        try:
             await self.tasks.cancel(task_id, caller.principal, reason="its client disconnected")
+        except (TaskNotCancelableError, TaskNotFoundError):
+            pass  # it has ended, or was erased
+        except KeelboltError as error:
+            logger.warning("task %s could not be canceled after its client disconnected: %s", task_id, error)
 
     async def subscribe(
         self, request: SubscribeToTaskRequest, caller: Caller, ends_at: Collection[TaskState] = PAUSED

@@ -267,8 +267,12 @@ class Runner:
         except (LeaseLost, CommitRefused):
             pass  # another process was first
         except TaskTerminalStateError:  # the task was ended meanwhile
-            with contextlib.suppress(KeelboltError):
+            try:
                 await claim.scope.commit(claim.complete())
+            except CommitRefused:
+                pass
+            except KeelboltError:
+                self.give_back_later(claim)
         except StorageUnavailable as error:
             logger.warning("task %s could not be started: %s", claim.key, error, extra=log_fields(claim))
             self.give_back_later(claim)

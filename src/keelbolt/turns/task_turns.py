@@ -15,9 +15,16 @@ from dataclasses import asdict, dataclass
 from pydantic_core import from_json, to_json
 
 from keelbolt.auth.principal import Principal
-from keelbolt.errors import KeelboltError, TaskNotAcceptingMessagesError, TaskNotFoundError, TaskTerminalStateError
+from keelbolt.errors import (
+    CommitRefused,
+    KeelboltError,
+    StorageUnavailable,
+    TaskNotAcceptingMessagesError,
+    TaskNotFoundError,
+    TaskTerminalStateError,
+)
 from keelbolt.kernel import Claim, Kernel, Put, QueueTopic, new_id
-from keelbolt.leases import Outage
+from keelbolt.leases import Outage, give_back
 from keelbolt.protocol.types import Message, Part, Role
 from keelbolt.tasks.manager import TaskManager
 from keelbolt.tasks.sends import Envelope
@@ -57,6 +64,7 @@ TRIES = 20
 AGAIN_SECONDS = 0.25
 POLL_SECONDS = 0.5  # deadlines give no notification
 BATCH = 16
+MAX_REASON = 1000
 LEASE_SECONDS = 8.0  # waking a task takes at most TRIES × AGAIN_SECONDS
 
 logger = logging.getLogger("keelbolt.turns")
@@ -131,6 +139,19 @@ class Waker:
                     await watch.wait(POLL_SECONDS)
 
     async def _wake(self, claim: Claim) -> None:
+        """Wake the task, or give the item back: the claims of this process would keep an item that failed."""
+        try:
+            await self._wake_once(claim)
+        except CommitRefused:
+            pass  # another process has it
+        except StorageUnavailable as error:
+            logger.warning("the task of the gate %s could not be woken and is retried: %s", claim.key, error)
+            await give_back(claim, every=POLL_SECONDS)
+        except Exception as error:
+            logger.exception("the task of the gate %s could not be woken", claim.key)
+            await claim.scope.commit(claim.retry(str(error)[:MAX_REASON], ready_in=POLL_SECONDS))
+
+    async def _wake_once(self, claim: Claim) -> None:
         gate = await self._gates.due(claim)
         left = gate.seconds_left if gate is not None and not gate.settled else None
         if left is not None:  # this process's clock is behind

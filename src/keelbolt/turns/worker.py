@@ -132,7 +132,7 @@ class _TaskGates:
         return await self._held(await self.gates.wait(ctx, gate))
 
     async def _held(self, settlement: Settlement) -> Settlement:
-        if not self.under.here.is_set():
+        if not (self.under.here.is_set() or self.under.controller.signal.aborted):  # an aborted turn only ends
             self.under.settled = True
             self.hurry(self.under)
             await self.under.here.wait()

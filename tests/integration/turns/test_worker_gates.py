@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from keelbolt.errors import TurnGateTimeout
+from keelbolt.errors import StorageUnreachable, TurnGateTimeout
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext
-from keelbolt.turns import DispatchContext, gates, worker
+from keelbolt.turns import DispatchContext, gates, task_turns, worker
 from keelbolt.turns.durable import gate_records
 from keelbolt.turns.durable import gates as durable_gates
 from keelbolt.turns.gates import GateAnswer, read_gate_answer, reply_hint
@@ -272,6 +272,30 @@ async def test_a_turn_returns_to_a_process_that_has_its_earlier_run_in_memory(st
     assert done.status.state == TaskState.completed
     assert acted == ["two a", "one b"]
     busy["two"].set()
+
+
+@pytest.mark.parametrize("error", [StorageUnreachable(), ZeroDivisionError()], ids=["outage", "unexpected"])
+async def test_a_wake_up_that_fails_is_retried(stage: Stage, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    failing = [error]
+    wake_task = task_turns.wake_task
+
+    async def wake(*given: Any) -> bool:
+        if failing:
+            raise failing.pop()
+        return await wake_task(*given)
+
+    monkeypatch.setattr(task_turns, "wake_task", wake)
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        await ctx.wait_for(reason="Well?")
+        ctx.ack()
+
+    one = await agent(stage, execute)
+    asked = await one.say()
+    (gate,) = await one.storage.gates.list()
+    await one.storage.gates.resolve(gate.token, 7)
+    await one.look(asked, TaskState.completed)
+    assert not failing
 
 
 async def test_a_listener_that_settles_a_gate_wakes_the_asking_task(memory: Stage) -> None:
