@@ -145,8 +145,9 @@ class StoreSweeper:
             for name, duty in self._duties.items():
                 try:
                     removed = await sweep_in_turn(self._kernel, name, duty, every=self._every / 2)
-                except KeelboltError as error:
-                    logger.warning("the sweep of %s failed and is retried later: %s", name, error)
+                except Exception as error:  # without this loop, nothing would be removed any more
+                    unknown = not isinstance(error, KeelboltError)
+                    logger.warning("the sweep of %s failed and is retried later: %s", name, error, exc_info=unknown)
                     self._tell(name, None)
                     continue
                 if removed is not None:

@@ -32,7 +32,7 @@ BlobWrite = Attach | Detach
 Operation = Check | RecordWrite | LogWrite | WorkWrite | BlobWrite
 
 RELIEF_BYTES = 4096  # bytes that a commit may add to a full store if it also frees space
-_RELIEF = frozenset((Delete, Take, Trim, Drop, Complete, Release, Retry, Bury, Remove, Detach))
+_RELIEF = frozenset((Delete, Expire, Take, Trim, Drop, Complete, Release, Retry, Bury, Remove, Detach))
 
 Outcome = int | tuple[int, ...] | Record | None
 

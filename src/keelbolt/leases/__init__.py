@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -61,11 +62,13 @@ class Lease:
     def __init__(self, kernel: Heartbeats, *, seconds: float, heartbeat: float, lost: Callable[[], None]) -> None:
         self._kernel = kernel
         self._seconds = seconds
+        self._margin = min(2.0, seconds / 5)
         self._heartbeat = heartbeat
         self._lost = lost
         self._outage = Outage("the lease can't be renewed", logger)
         self._renewed = 0.0  # when the last successful heartbeat was sent
         self._beating: asyncio.Task[None] | None = None
+        self._former: deque[tuple[str, float]] = deque()  # names under which the lease was lost, and when they retire
         self.name = incarnation()
 
     async def start(self) -> None:
@@ -80,7 +83,8 @@ class Lease:
             self._beating = None
             with contextlib.suppress(KeelboltError, TimeoutError):
                 async with asyncio.timeout(RETIRE_SECONDS):
-                    await self._kernel.retire(self.name)
+                    for name in (self.name, *(former for former, _ in self._former)):
+                        await self._kernel.retire(name)
 
     def abandon(self) -> None:
         """Stop renewing the lease and let it expire."""
@@ -97,6 +101,7 @@ class Lease:
             try:
                 async with asyncio.timeout(max(0.1, self._left())):
                     await self._renew()
+                    await self._retire_former()
             except Exception as error:  # noqa: BLE001 - without heartbeats, the end of the lease would go unnoticed
                 self._outage.failed(error)
                 await asyncio.sleep(min(0.2, self._heartbeat))
@@ -109,15 +114,22 @@ class Lease:
         self._renewed = sent
         self._outage.ended()
 
+    async def _retire_former(self) -> None:
+        """Retire lost names, whose lock and lease the store would keep while this process runs."""
+        while self._former and self._former[0][1] <= asyncio.get_running_loop().time():
+            await self._kernel.retire(self._former[0][0])
+            self._former.popleft()
+
     def _left(self) -> float:
         """Return the seconds for which this process may rely on its lease, after a safety margin."""
-        margin = min(2.0, self._seconds / 5)
-        return self._renewed + self._seconds - margin - asyncio.get_running_loop().time()
+        return self._renewed + self._seconds - self._margin - asyncio.get_running_loop().time()
 
     def _fence(self) -> None:
         self._lost()
+        now = asyncio.get_running_loop().time()
+        self._former.append((self.name, now + self._margin))  # not at once: the work needs time to stop
         self.name = incarnation()
-        self._renewed = asyncio.get_running_loop().time()
+        self._renewed = now
 
 
 async def give_back(claim: Claim, *, every: float, unless: Callable[[], bool] = lambda: False) -> None:
@@ -139,7 +151,8 @@ def incarnation() -> str:
 
 
 async def cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait until it has ended."""
+    """Cancel a task and wait until it has ended. The error of a task that has failed is logged: a stop continues."""
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait({task})
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("%s ended with an error", task.get_name(), exc_info=error)

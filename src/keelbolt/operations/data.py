@@ -51,7 +51,12 @@ class DataOperations:
             await declare(self._kernel)
             if not dry:
                 await resume_erasures(self._kernel)
-            erased = await erase(self._kernel, subject, dry_run=dry, if_idle=_flag(call, "ifIdle"), tell=tell)
+            try:
+                erased = await erase(self._kernel, subject, dry_run=dry, if_idle=_flag(call, "ifIdle"), tell=tell)
+            except SubjectNotFound:
+                if not dry:
+                    await self._kernel.scrub()  # the scrub after an earlier erasure may have failed
+                raise
             if not dry:
                 while await self._kernel.sweep() != Swept():
                     pass

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from keelbolt.errors import KeelboltError, LogTrimmed
+from keelbolt.errors import LogTrimmed
 from keelbolt.kernel import Count, Query, Record, Scope
 from keelbolt.leases import cancelled
 from keelbolt.protocol.types import timestamp
@@ -223,7 +223,7 @@ class TaskWatcher:
         while True:
             try:
                 page = await scope.find(query, limit=100, cursor=cursor)
-            except KeelboltError as error:
+            except Exception as error:  # noqa: BLE001 - readers depend on this loop: it must not end
                 logger.warning("reading changes of tasks failed and is retried: %s", error)
                 await asyncio.sleep(WATCH_SECONDS)
                 continue

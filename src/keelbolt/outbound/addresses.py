@@ -79,7 +79,7 @@ class RequestTarget:
         return self.host.rstrip(".")
 
 
-@functools.lru_cache(4096)
+@functools.lru_cache(256)  # the events of a task go to one URL; clients often have a URL per task
 def check_url(url: str, *, loopback: bool = False, hosts: tuple[str, ...] = ()) -> RequestTarget:
     """Return the target of this URL, or raise AddressNotAllowed.
 

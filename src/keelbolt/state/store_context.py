@@ -123,7 +123,7 @@ class StoreContext:
             raise StateNotSaved(method, error) from error
         if self._sweeper.due():
             with contextlib.suppress(StorageClosed):
-                self.host.begin(self._sweeper.sweep, seconds=SWEEP_AT_MOST_SECONDS)
+                self.host.begin(self._sweeper.sweep, seconds=SWEEP_AT_MOST_SECONDS, background=True)
         if loss is not None:
             raise loss
         return write.outcome or SAVED
@@ -215,6 +215,9 @@ class StoreContext:
             life = known.setdefault(key, ErasureGuard(collection, name(text)))
             if len(known) > KNOWN:
                 known.popitem(last=False)
+        else:
+            with contextlib.suppress(KeyError):  # another thread has just removed it
+                known.move_to_end(key)  # a session in use is not forgotten
         return life
 
     def _is_due(self, life: ErasureGuard) -> bool:

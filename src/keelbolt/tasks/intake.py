@@ -10,6 +10,7 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import (
+    CommitInDoubt,
     CommitRefused,
     ContextMismatchError,
     InvalidTaskRequest,
@@ -117,7 +118,7 @@ class Intake:
                 if getattr(refusal.check, "collection", None) != SENDS:
                     raise
                 return await self._repeated(scope, send)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, CommitInDoubt):
                 self._orphaned(scope, task_id)
                 raise
             record.version = 1
@@ -168,7 +169,7 @@ class Intake:
         return Sent(task, self._local(scope, task_id), repeated=True)
 
     def _orphaned(self, scope: Scope, task_id: str) -> None:
-        """Handle a canceled send: the task may be claimed for this process, and must not be lost."""
+        """Handle a send whose outcome is unknown: the task may be claimed for this process, and must not be lost."""
         if self.runner is not None:
             self.runner.orphaned(scope, task_id)
 
@@ -236,7 +237,7 @@ class Intake:
             self._keep_request(task.scope, record.task_id, message, envelope)
             try:
                 receipt = await task.scope.commit(*operations)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, CommitInDoubt):
                 self._orphaned(task.scope, record.task_id)
                 raise
             view.apply(notes)

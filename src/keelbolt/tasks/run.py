@@ -68,7 +68,7 @@ class TaskRun:
             runner.settings.cancel_seconds, replaying=view.run > 1, canceled=view.cancel is not None or view.cleanup
         )
         self._closed = False
-        self._waiting: list[asyncio.Future[StoredTask | None]] = []
+        self._waiting: set[asyncio.Future[StoredTask | None]] = set()
         self._next: CurrentTurn | None = None
         self._task: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -417,8 +417,11 @@ class TaskRun:
             return self._outcome
         # One future per caller, so that canceling one caller does not affect the others.
         future: asyncio.Future[StoredTask | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        return await future
+        self._waiting.add(future)
+        try:
+            return await future
+        finally:
+            self._waiting.discard(future)
 
     # ------------------------------------------------------------------------------------------ stops from outside
 
@@ -475,9 +478,14 @@ class TaskRun:
                 await self._let_go()  # a process whose worker can be stopped runs the message's turn
             else:
                 await self._end_quietly(self._canceled())
-        except KeelboltError as error:
-            logger.warning("task %s: %s", self.journal.claim.key, error)
-        self._close()
+        except LeaseLost:
+            pass  # another process continues the task
+        except Exception as error:  # noqa: BLE001 - the task is read again, by a process that can write its end
+            said = "task %s is released: its end could not be written: %s"
+            logger.warning(said, self.journal.claim.key, error, extra=self._fields)
+            await self._let_go(ready_in=AGAIN_SECONDS)
+        finally:
+            self._close()
 
     async def finished(self) -> None:
         """Wait until the worker's asyncio task is done."""

@@ -75,6 +75,7 @@ class Runner:
         self._freed = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._beginning: set[asyncio.Task[None]] = set()
+        self._telling: set[asyncio.Task[None]] = set()  # hooks
         self._suspect: TaskKey | None = None  # a task with few attempts left, which starts here
         self._cleared = asyncio.Event()
         self._outage = Outage("no task can be claimed", logger)
@@ -95,8 +96,11 @@ class Runner:
         while self._beginning:
             await asyncio.wait(self._beginning)
         await self._finish()
-        if self._beginning:  # hooks of the last ends
-            await asyncio.wait(self._beginning, timeout=RETIRE_SECONDS)
+        if self._telling:
+            _, late = await asyncio.wait(self._telling, timeout=RETIRE_SECONDS)
+            for hook in late:
+                logger.warning("a lifecycle hook did not return within %g s and is cancelled", RETIRE_SECONDS)
+                await cancelled(hook)
         await self._lease.stop()
         self._claiming = None
 
@@ -104,7 +108,7 @@ class Runner:
         """Stop all work here without a write to the storage, as in a killed process. For tests."""
         self._draining = True
         self._lease.abandon()
-        dying = [*self._beginning, *([self._claiming] if self._claiming is not None else [])]
+        dying = [*self._beginning, *self._telling, *([self._claiming] if self._claiming is not None else [])]
         self._claiming = None
         for task in dying:
             task.cancel()
@@ -182,16 +186,17 @@ class Runner:
         if self.metrics is not None:
             self.metrics.tasks[state.name] += 1
         if self.hooks is not None:
-            self._spawn(self.hooks.tell(task.record.task_id, state))
+            self._spawn(self.hooks.tell(task.record.task_id, state), self._telling)
 
     def _count(self, event: str) -> None:
         if self.metrics is not None:
             self.metrics.events[event] += 1
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], kept: set[asyncio.Task[None]] | None = None) -> None:
+        tasks = self._beginning if kept is None else kept
         task = asyncio.create_task(work)
-        self._beginning.add(task)
-        task.add_done_callback(self._beginning.discard)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     # ------------------------------------------------------------------------------------------------------ claims
 
@@ -252,7 +257,7 @@ class Runner:
                 await claim.scope.commit(claim.release(ready_in=POLL_SECONDS))
             except CommitRefused:
                 pass
-            except KeelboltError:
+            except Exception:  # noqa: BLE001 - a process that stops claiming would look healthy
                 self.give_back_later(claim)
         return [claim for claim in claims if claim not in suspects[1:]]
 
@@ -311,17 +316,24 @@ class Runner:
         return OtherNote("attempt", body)
 
     def orphaned(self, scope: Scope, task_id: str) -> None:
-        """Release a task that a canceled send may have claimed for this process."""
+        """Release a task that a send may have claimed for this process: it was canceled, or its commit is in doubt."""
         self._spawn(self._release_orphan(scope, task_id))
 
     async def _release_orphan(self, scope: Scope, task_id: str) -> None:
-        try:
-            await self.store.kernel.flush()
-            item = await scope.work(QUEUE, task_id)
-            if item is not None and item.holder == self.name and (scope, task_id) not in self.runs:
-                await scope.commit(Release(QUEUE, task_id, item.fence))
-        except KeelboltError as error:
-            logger.warning("task %s could not be released and waits until its lease expires: %s", task_id, error)
+        """Release the task, with retries while the store is away; otherwise the heartbeat would keep it without use."""
+        while not self._draining:
+            try:
+                await self.store.kernel.flush()
+                item = await scope.work(QUEUE, task_id)
+                if item is not None and item.holder == self.name and (scope, task_id) not in self.runs:
+                    await scope.commit(Release(QUEUE, task_id, item.fence))
+            except CommitRefused:
+                return
+            except KeelboltError as error:
+                logger.warning("task %s could not be released and is retried: %s", task_id, error)
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                return
 
     async def attempt_failed(self, claim: Claim, error: Exception) -> None:
         """Count a failed attempt that was not caused by a storage outage; the last attempt ends the task."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ from keelbolt.leases import cancelled
 from keelbolt.observability.metrics import bucket_quantile
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.runner import Runner
+
+logger = logging.getLogger("keelbolt.tasks")
 
 VITALS = "system_vitals"  # start of the bucket/process → its numbers for these five minutes
 COLLECTION = Collection(VITALS, fields={"at": int}, indexes=(Index("at", order="at"),), expiring=True)
@@ -59,8 +62,12 @@ class StatisticsWriter:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(EVERY_SECONDS - time.time() % EVERY_SECONDS)
-            with contextlib.suppress(KeelboltError):  # the next record of the bucket includes these numbers
+            try:
                 await self._write()
+            except KeelboltError:
+                continue  # the next record of the bucket includes these numbers
+            except Exception:
+                logger.exception("the statistics of this minute could not be written")
 
     async def _write(self) -> None:
         now = time.time()

@@ -16,6 +16,7 @@ from keelbolt.errors import (
     OutputPipelineError,
     PipelineShortCircuited,
     TurnError,
+    TurnTakenOver,
 )
 from keelbolt.turns.callbacks import CALLBACKS, SomeCallbacks, StorageCallbacks
 from keelbolt.turns.context import ProgressStore, TurnContext, TurnInput
@@ -160,10 +161,12 @@ class TurnRunner:
         *,
         before: Sequence[Middleware] = (),
         hooks: Mapping[str, Listener] | None = None,
+        gate_store: GateStore | None = None,
     ) -> TurnResult:
         """Run one turn and return its result. Raises only where `run` does.
 
-        ``before`` is middleware in front of the input pipeline, ``hooks`` are listeners; both only for this turn.
+        ``before`` is middleware in front of the input pipeline, ``hooks`` are listeners, and ``gate_store`` replaces
+        the runner's; all only for this turn.
         """
         emitter = Emitter(self._bus, hooks=hooks, timeout_seconds=self._timeout)
         ctx = TurnContext(
@@ -171,7 +174,7 @@ class TurnRunner:
             callbacks=self._callbacks,
             tools=ToolRegistry(self._tools),
             emitter=emitter,
-            gate_store=self.gate_store,
+            gate_store=gate_store or self.gate_store,
             progress_store=self.progress_store,
         )
         turn = _Turn(ctx, emitter, self._dispatcher, now())
@@ -184,7 +187,9 @@ class TurnRunner:
                 ctx.progress.leave(ctx)
             ended = turn.end()
             await emitter.drain()
-        if turn.errors:
+        if turn.errors and isinstance(root_cause(turn.errors[-1]), TurnTakenOver):
+            _log.info("turn %s stops here: another process has begun it again, or it was erased", ctx.id)
+        elif turn.errors:
             _log.error("turn %s failed: %s", ctx.id, explained(turn.errors[-1]))
         return TurnResult(
             turn_id=ctx.id,
@@ -292,11 +297,16 @@ class _Turn:
         return ended
 
 
+def root_cause(error: BaseException) -> BaseException:
+    """Return the first error in the chain of causes."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 def explained(error: BaseException) -> str:
     """Return the error and its cause in one line, with the code location where the cause was raised."""
-    cause = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
+    cause = root_cause(error)
     frames = traceback.extract_tb(cause.__traceback__)
     at = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     words = " ".join(str(error).split())

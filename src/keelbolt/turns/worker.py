@@ -11,10 +11,12 @@ from keelbolt.errors import (
     DispatchNacked,
     InvalidTurnGateResolution,
     InvalidValue,
+    StorageBusy,
     StorageUnavailable,
     TurnError,
     TurnGateRejected,
     TurnStorageNotFound,
+    TurnTakenOver,
 )
 from keelbolt.tasks import Dependency, TaskContext, TaskManager, Worker
 from keelbolt.turns.abort import AbortController
@@ -22,8 +24,9 @@ from keelbolt.turns.context import TurnContext, TurnInput
 from keelbolt.turns.durable.adapter import DurableStorage
 from keelbolt.turns.durable.families import TurnAddress
 from keelbolt.turns.durable.gate_records import StoredGate
+from keelbolt.turns.durable.gates import DurableGates
 from keelbolt.turns.events import Listener, TurnGateClosed
-from keelbolt.turns.gates import TurnGate, read_gate_answer, reply_hint
+from keelbolt.turns.gates import Settlement, TurnGate, read_gate_answer, reply_hint
 from keelbolt.turns.middleware import Next
 from keelbolt.turns.primitives import Tokenizable
 from keelbolt.turns.registry import Registry
@@ -34,7 +37,8 @@ from keelbolt.turns.task_turns import WAKE, TaskTurn, Waker
 CANCEL_SECONDS = 0.1  # interval at which a cancel of the task is checked
 HEED_SECONDS = 1.0  # time to end after an abort, before the turn is cancelled
 PARKED_SECONDS = 600.0  # time that a turn stays in memory while its task asks
-ENDED_SECONDS = 30.0  # the same after its end; the answer that ended it usually arrives here within milliseconds
+ENDED_SECONDS = 30.0  # the same after its gate was settled; if the answer is handled here, that takes milliseconds
+MAX_PARKED = 1000  # turns in memory whose tasks ask; the one that waits longest is dropped first
 FAILED = "The agent failed while it worked on this task."
 
 Prompt = str | Tokenizable | Callable[[TaskContext], str | Tokenizable]
@@ -87,6 +91,9 @@ class _Under:
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # a gate was opened or closed
     turning: asyncio.Task[TurnResult] | None = None
     expiry: asyncio.TimerHandle | None = None
+    run: int = 0  # of the turn; a later run in another process takes the turn over
+    here: asyncio.Event = field(default_factory=asyncio.Event)  # set while the task runs in this process
+    settled: bool = False  # a gate was settled while the task asked
 
     def opened(self, gate: TurnGate) -> None:
         def note() -> None:  # listeners of the runner may settle it immediately
@@ -99,6 +106,37 @@ class _Under:
     def closed(self, closed: TurnGateClosed) -> None:
         self.open.pop(closed.gate_id, None)
         self.changed.set()
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskGates:
+    """The gates of a turn of a task. A turn passes a settled gate when its task runs in this process.
+
+    While the task asks, any process may get the answer, and that process continues the turn. A turn that waits in the
+    memory of another process must not continue too: it would call the approved tool a second time.
+    """
+
+    gates: DurableGates
+    under: _Under
+    hurry: Callable[[_Under], None]
+
+    async def open(self, ctx: TurnContext, gate: TurnGate) -> Settlement | None:
+        settlement = await self.gates.open(ctx, gate)
+        return settlement if settlement is None else await self._held(settlement)
+
+    async def settle(self, ctx: TurnContext, gate: TurnGate, settlement: Settlement) -> Settlement:
+        asking = not self.under.here.is_set()
+        return await self._held(await self.gates.settle(ctx, gate, settlement, asking=asking))
+
+    async def wait(self, ctx: TurnContext, gate: TurnGate) -> Settlement:
+        return await self._held(await self.gates.wait(ctx, gate))
+
+    async def _held(self, settlement: Settlement) -> Settlement:
+        if not self.under.here.is_set():
+            self.under.settled = True
+            self.hurry(self.under)
+            await self.under.here.wait()
+        return settlement
 
 
 class TurnWorker(Worker, Dependency):
@@ -164,8 +202,8 @@ class TurnWorker(Worker, Dependency):
             entry = TaskTurn(entry.turn_id, task.turn, entry.token)
             await entry.store(place, task.task_id)
         turn_id = entry.turn_id if entry is not None and entry.through >= task.turn else fresh
-        under = self._unparked(task, turn_id) or _Under(task, turn_id, place, ReportRelay(task, turn_id, self._show))
-        await self._run(under, stash)
+        under = await self._unparked(task, _Named(turn_id, Registry(stash)))
+        await self._run(under or _Under(task, turn_id, place, ReportRelay(task, turn_id, self._show)), stash)
 
     async def _woken(self, task: TaskContext) -> StoredGate | None:
         """Return the gate of this task that was settled elsewhere, if the message names one."""
@@ -232,35 +270,48 @@ class TurnWorker(Worker, Dependency):
         """Keep the turn in memory while the task asks: it waits at its gates, and its other work continues."""
         assert under.turning is not None
         self._parked[under.turn_id] = under
-        under.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, under)
-        under.turning.add_done_callback(lambda _: self._ended_while_parked(under))
+        seconds = ENDED_SECONDS if under.settled else PARKED_SECONDS
+        under.expiry = asyncio.get_running_loop().call_later(seconds, self._expire, under)
+        under.turning.add_done_callback(lambda _: self._hurry(under))
+        if len(self._parked) > MAX_PARKED:
+            self._expire(next(iter(self._parked.values())))
 
-    def _ended_while_parked(self, under: _Under) -> None:
-        """Free the memory of a parked turn soon after its end: another process may have handled the answer."""
+    def _hurry(self, under: _Under) -> None:
+        """Free the memory of a parked turn soon after its end, or after an answer that another process may handle."""
         if self._parked.get(under.turn_id) is under:
             assert under.expiry is not None
             under.expiry.cancel()
             under.expiry = asyncio.get_running_loop().call_later(ENDED_SECONDS, self._expire, under)
 
-    def _unparked(self, task: TaskContext, turn_id: str) -> _Under | None:
-        under = self._parked.pop(turn_id, None)
+    async def _unparked(self, task: TaskContext, named: _Named) -> _Under | None:
+        """Return the turn from memory, unless another process has begun it again since."""
+        under = self._parked.get(named.id)
         if under is None:
             return None
+        latest = await self._storage.progress.latest_run(named)
+        if self._parked.get(named.id) is not under:  # it expired meanwhile
+            return None
+        if latest != under.run:
+            await self._let_go(under)
+            return None
+        del self._parked[named.id]
         assert under.expiry is not None
         under.expiry.cancel()
-        under.task = task
+        under.task, under.settled = task, False
         under.relay.resume(task)
         return under
 
     def _expire(self, under: _Under) -> None:
         """Free the memory of a turn that waits too long; a later answer repeats its iteration."""
-        if self._parked.pop(under.turn_id, None) is not None and under.turning is not None:
-            under.turning.cancel()
+        if self._parked.get(under.turn_id) is under:
+            del self._parked[under.turn_id]
+            if under.expiry is not None:
+                under.expiry.cancel()
+            if under.turning is not None:
+                under.turning.cancel()
 
     async def _let_go(self, under: _Under) -> None:
         self._expire(under)
-        if under.expiry is not None:
-            under.expiry.cancel()
         if under.turning is not None:
             await asyncio.wait({under.turning})
 
@@ -268,6 +319,7 @@ class TurnWorker(Worker, Dependency):
 
     async def _run(self, under: _Under, stash: Mapping[str, Any]) -> None:
         """Run the turn to its end, or to a gate that is not settled at once."""
+        under.here.set()
         if under.turning is None:
             under.turning = asyncio.create_task(self._turn(under, stash))
         turning, parked = under.turning, False
@@ -297,6 +349,7 @@ class TurnWorker(Worker, Dependency):
         while not under.turning.done():
             under.changed.clear()
             if any(not gate.settled for gate in under.open.values()) and await self._still_open(under):
+                under.here.clear()
                 return
             changed = asyncio.create_task(under.changed.wait())
             try:
@@ -324,6 +377,7 @@ class TurnWorker(Worker, Dependency):
         fresh = under.turn_id == f"{task.task_id}.{task.turn}"
 
         async def begin(ctx: TurnContext, further: Callable[[], Next]) -> None:
+            under.run = self._storage.progress.run_of(ctx)
             if ctx.iterations_done or not fresh:
                 stored = await self._storage.messages_of(ctx)
                 under.relay.catch_up(stored)
@@ -343,7 +397,8 @@ class TurnWorker(Worker, Dependency):
             "turn_gate_open": under.opened,
             "turn_gate_closed": under.closed,
         }
-        return await self._runner.run_result(turn, before=[begin], hooks=hooks)
+        held = _TaskGates(self._storage.gates, under, self._hurry)
+        return await self._runner.run_result(turn, before=[begin], hooks=hooks, gate_store=held)
 
     async def _wait(self, under: _Under, gate: TurnGate) -> None:
         """Ask the user. The answer continues the turn: here, or in another process after its last stored iteration."""
@@ -374,6 +429,8 @@ class TurnWorker(Worker, Dependency):
         while cause is not None:
             if isinstance(cause, StorageUnavailable):  # the task is released; the turn continues when storage is back
                 raise cause
+            if isinstance(cause, TurnTakenOver):  # a process that lost this task began the turn again, too late
+                raise StorageBusy("another process has begun this turn meanwhile; it is continued") from cause
             if isinstance(cause, TurnGateRejected):  # the user declined: the work stops intentionally
                 await task.give_up(str(cause))
                 return

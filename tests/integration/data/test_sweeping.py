@@ -127,6 +127,27 @@ async def test_two_engines_keep_one_policy(tmp_path: Path) -> None:
             assert reader._sweeper is None
 
 
+async def test_a_sweep_that_fails_unexpectedly_is_retried(kernel: Kernel, caplog: pytest.LogCaptureFixture) -> None:
+    """An error in one duty does not end the sweeper, and the log has its traceback."""
+    calls: list[str] = []
+
+    async def broken(_kernel: Kernel) -> Mapping[str, int]:
+        calls.append("broken")
+        raise ZeroDivisionError
+
+    async def sound(_kernel: Kernel) -> Mapping[str, int]:
+        calls.append("sound")
+        return {}
+
+    sweeper = StoreSweeper(kernel, {"broken": broken, "sound": sound}, every=0.02)
+    sweeper.start()
+    async with asyncio.timeout(30):
+        while calls.count("sound") < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    await sweeper.stop()
+    assert any(record.exc_info for record in caplog.records if "broken" in record.getMessage())
+
+
 async def test_a_stopped_sweeper_leaves_nothing_running(kernel: Kernel) -> None:
     sweeper = StoreSweeper(kernel, {"expired": sweep_expired}, every=0.01)
     sweeper.start()

@@ -23,6 +23,7 @@ from keelbolt.errors import (
 )
 from keelbolt.kernel import Append, Collection, Delete, Draft, Enqueue, Kernel, Put, Query, open_storage
 from keelbolt.kernel.records import Index
+from keelbolt.kernel.redis import RedisKernel
 from keelbolt.testing.proxy import Direction, Proxy
 from keelbolt.testing.valkey import OwnValkey, own_valkey
 
@@ -442,3 +443,15 @@ async def test_pending_commits_are_written_without_close(always: OwnValkey) -> N
     assert await child.wait() == 0
     async with opened(always, url=url) as kernel:
         assert await logged(kernel) == list(range(100))
+
+
+async def test_a_worker_forgets_the_partitions_where_it_holds_nothing(always: OwnValkey) -> None:
+    """A worker that serves many tenants does not grow with each of them."""
+    async with opened(always, "&namespace=tenants") as kernel:
+        assert isinstance(kernel, RedisKernel)
+        for number in range(20):
+            await kernel.commit(f"tenant-{number}", Enqueue("runs", "a"))
+            (claim,) = await kernel.claim("runs", "worker")
+            await claim.scope.commit(claim.complete())
+        assert await kernel.claim("runs", "worker") == []
+        assert sum(map(len, kernel._queues._renewed.values())) == 0

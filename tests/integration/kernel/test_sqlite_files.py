@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from keelbolt.errors import CommitRefused, NoIndex, StorageCorrupt
+from keelbolt.errors import CommitRefused, NoIndex, StorageBusy, StorageCorrupt
 from keelbolt.kernel import (
     Append,
     Attach,
@@ -39,7 +39,7 @@ from keelbolt.kernel import (
 )
 from keelbolt.kernel.blobs import CHUNK_BYTES, STAGED_SECONDS
 from keelbolt.kernel.records import Scalar
-from keelbolt.kernel.sqlite import SQLiteKernel
+from keelbolt.kernel.sqlite import SQLiteKernel, schema
 from keelbolt.kernel.sqlite.connection import WAL_BYTES
 from keelbolt.testing.clock import FakeClock
 
@@ -280,6 +280,28 @@ async def test_the_file_shrinks_while_it_is_idle(path: Path) -> None:
         assert len((await other.find("p", OPEN, limit=100)).records) == 50
         await other.commit("p", Put("note", "new", body, {"state": "open", "rank": 0}))
         assert [problem async for problem in kernel.check()] == []
+
+
+async def test_a_scrub_reports_a_reader_that_keeps_deleted_data_in_the_log(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a reader needs the log, scrub raises StorageBusy and writers continue; later, scrub empties the log."""
+    monkeypatch.setattr(schema, "SCRUB_SECONDS", 1.0)
+    log = Path(f"{path}-wal")
+    async with kernel_of(path) as kernel:
+        await kernel.commit("p", Put("note", "secret", b"canary" * 50))
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM record").fetchone()
+            await kernel.commit("p", Delete("note", "secret"))
+            scrubbing = asyncio.create_task(kernel.scrub())
+            await kernel.commit("p", Put("note", "other", b""))
+            with pytest.raises(StorageBusy, match="write-ahead log"):
+                await scrubbing
+            assert b"canary" in log.read_bytes()
+        await kernel.scrub()
+        assert not log.stat().st_size
+        assert b"canary" not in path.read_bytes()
 
 
 async def test_a_changed_declaration_rebuilds_indexes_and_counters(path: Path) -> None:

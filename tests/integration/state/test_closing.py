@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import StateNotLoaded, StateNotSaved, StorageClosed
+from keelbolt.kernel import Kernel
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.state import StateStore
 from keelbolt.state.engine.thread import ThreadHost
+from keelbolt.state.retention import StateSweeper
 from tests.integration.state.things import event
 
 
@@ -128,3 +130,27 @@ async def test_tenants_on_one_kernel_are_isolated(kernel: MemoryKernel) -> None:
         assert await store.load_memory_state("key") is None
         assert await acme.for_tenant("default").load_memory_state("key") is None
         assert await StateStore(kernel, tenant="acme").load_memory_state("key") == {"a": 1}
+
+
+@pytest.mark.parametrize("given", [True, False])
+async def test_neither_flush_nor_close_waits_for_a_sweep(
+    kernel: MemoryKernel, file_url: str, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep of a large store takes minutes; close cancels it."""
+    ends = []
+
+    async def sweep(_self: StateSweeper, _kernel: Kernel) -> None:
+        try:
+            await asyncio.sleep(300)
+        finally:
+            ends.append("cancelled")
+
+    monkeypatch.setattr(StateSweeper, "sweep", sweep)
+    store = StateStore(kernel if given else file_url, sweep_every=0.001)
+    await asyncio.sleep(0.01)
+    await store.save_event(event())
+    async with asyncio.timeout(60):
+        await store.flush()
+        assert ends == []
+        await store.close()
+    assert ends == ["cancelled"]

@@ -13,6 +13,7 @@ from keelbolt.state import StateStore
 from keelbolt.state.sessions import StreamingSession
 from tests.integration.data.filling import rows_with
 from tests.integration.state.session_parts import forever, saves
+from tests.integration.state.things import task
 
 ERASED = Subject(kind="session", id="erased", tenant="default")
 
@@ -44,6 +45,20 @@ async def test_late_saves_are_refused(store: StateStore) -> None:
     await task()
     await update()
     assert len(await store.list_tasks("erased")) == 1
+
+
+async def test_late_saves_are_refused_if_the_process_uses_many_sessions(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process remembers a limited number of sessions; it forgets those that it has not used for the longest time."""
+    monkeypatch.setattr("keelbolt.state.store_context.KNOWN", 4)
+    _, update, *_ = saves(store)
+    for number in range(6):
+        await update()
+        await store.save_task(task(1, f"session-{number}"))
+    await erase_it(store)
+    with pytest.raises(StateErased):
+        await update()
 
 
 async def test_late_saves_do_not_reach_a_new_session_with_the_same_id(shared_url: str) -> None:

@@ -9,6 +9,10 @@ import threading
 from collections.abc import Awaitable
 from pathlib import Path
 
+import pytest
+
+from keelbolt.data import Subject, erase
+from keelbolt.errors import StateErased
 from keelbolt.kernel import Operation, Receipt, open_storage
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.state import StateStore, TaskStatus
@@ -34,6 +38,26 @@ async def test_the_order_of_calls_is_kept(store: StateStore) -> None:
     assert [found.content["step"] for found in await store.list_updates("session")] == list(range(60))
     assert [found.progress for found in await store.list_tasks("session")] == [{"step": 59}]
     await asyncio.gather(*waiting)
+
+
+async def test_a_refused_save_beside_an_older_one_does_not_bring_it_back() -> None:
+    """Saves of one commit are retried alone if one of them is refused; meanwhile a later save was committed."""
+    async with MemoryKernel() as kernel:
+        store = StateStore(kernel, types="own", sweep_every=None)
+        await store.save_trajectory("gone", "erased", trajectory("first"))
+        await erase(kernel, Subject(kind="session", id="erased"))
+        before = store.save_trajectory("other", "session", trajectory("before"))  # the next two wait for it
+        older = store.save_trajectory("trace", "session", trajectory("older"))
+        refused = store.save_trajectory("gone", "erased", trajectory("late"))
+        await asyncio.sleep(0)  # the commit of these two is under way
+        newer = store.save_trajectory("trace", "session", trajectory("newer"))
+        urgent = store.save_task(task())  # does not wait for the commit under way, nor does the save before it
+        for saving in (before, older, newer, urgent):
+            await saving
+        with pytest.raises(StateErased):
+            await refused
+        assert (await store.get_trajectory("trace", "session")).query == "newer"
+        await store.close()
 
 
 async def test_a_read_sees_what_was_called_before_it(store: StateStore) -> None:

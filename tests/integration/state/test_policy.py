@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 from collections.abc import Awaitable
 from importlib import import_module
@@ -25,6 +26,9 @@ from keelbolt.errors import (
 from keelbolt.kernel import Operation, Receipt
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.state import StateStore
+from keelbolt.state.engine import writer
+from keelbolt.state.engine.spool import MemorySpool
+from keelbolt.state.engine.writes import StateWrite
 from keelbolt.state.families import PAUSES
 from tests.integration.state.things import binding, event, steering, task, trajectory, update
 
@@ -482,3 +486,21 @@ async def _until_empty(store: StateStore) -> None:
     async with asyncio.timeout(30):
         while (await store.health()).in_spool:  # noqa: ASYNC110  (it is another loop that empties it)
             await asyncio.sleep(0.02)
+
+
+class TinySpool(MemorySpool):
+    def __init__(self) -> None:
+        super().__init__(limit=1)
+
+
+async def test_lost_saves_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the spool is full, the process remembers the errors of lost saves, but not their content."""
+    monkeypatch.setattr(writer, "MemorySpool", TinySpool)
+    store = StateStore(f"sqlite:///{tmp_path}/missing/state.db", policy="resilient")
+    for number in range(3):
+        store.save_event(event(float(number), trace="lost"))  # no caller awaits it
+    await store.flush()
+    assert store.counters.lost == 3
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, StateWrite) and each.trace_id == "lost"]
+    await store.close()

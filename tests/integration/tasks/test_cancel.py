@@ -130,6 +130,34 @@ async def test_a_worker_that_swallows_the_stop(stage: Stage) -> None:
     assert await one_end(engine, sent.task.record.task_id) is TaskState.canceled
 
 
+async def test_a_worker_that_swallows_the_stop_during_an_outage(stage: Stage) -> None:
+    """If the end of the task can't be written without its worker, the task is released, and ends after the outage."""
+    stopped, release = asyncio.Event(), asyncio.Event()
+    calls = 0
+
+    async def stubborn(ctx: TaskContext) -> None:
+        nonlocal calls
+        calls += 1
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if calls > 1:  # the call to clean up
+                raise
+            stage.lines[engine].cut = True
+            stopped.set()
+        await release.wait()
+
+    engine, client = await stage.engine(stubborn, cancel_seconds=0.2), await stage.engine()
+    sent = await client.tasks.send(message())
+    await until(lambda: calls == 1)
+    await client.tasks.cancel(sent.task.record.task_id, seconds=0.01)
+    await stopped.wait()
+    await asyncio.sleep(0.5)  # the grace period ends during the outage
+    stage.lines[engine].cut = False
+    assert (await answer(client, sent)).status.state is TaskState.canceled
+    release.set()
+
+
 async def test_cancel_returns_in_time(stage: Stage) -> None:
     """Cancel waits for the given seconds; the task is canceled when its worker leaves its shielded block."""
     release = asyncio.Event()

@@ -13,10 +13,11 @@ import pytest
 
 from keelbolt import leases as lease_module
 from keelbolt.auth.principal import Principal
-from keelbolt.errors import StorageUnreachable
+from keelbolt.errors import CommitInDoubt, StorageUnreachable
 from keelbolt.kernel import Kernel, open_storage
 from keelbolt.protocol.types import Task, TaskState
 from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings, run_state
+from keelbolt.tasks import runner as runner_module
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.run_state import Stop
 from keelbolt.tasks.runner import EXHAUSTED
@@ -366,6 +367,29 @@ async def test_a_send_that_the_store_refuses(stage: Stage) -> None:
     assert (await answer(engine, sent)).status.state is TaskState.completed
 
 
+async def test_a_send_whose_commit_is_in_doubt(stage: Stage) -> None:
+    """The commit claimed the task for this process, but its result was lost: the task is released, and runs."""
+    engine = await stage.engine(echo)
+    line = stage.lines[engine]
+
+    async def commit(*given: Any, **named: Any) -> Any:
+        del line.commit
+        await line.kernel.commit(*given, **named)
+        line.cut = True
+        asyncio.get_running_loop().call_later(0.3, setattr, line, "cut", False)
+        raise CommitInDoubt
+
+    line.commit = commit  # type: ignore[attr-defined]
+    once = message()
+    envelope = Envelope(Principal("alice"), key="once")
+    with pytest.raises(CommitInDoubt):
+        await engine.tasks.send(once, envelope)
+    await asyncio.sleep(0.4)
+    sent = await engine.tasks.send(once, envelope)
+    assert sent.repeated
+    assert (await answer(engine, sent)).status.state is TaskState.completed
+
+
 # ----------------------------------------------------------------------------------- workers without progress or stop
 
 
@@ -570,6 +594,34 @@ async def test_concurrency(stage: Stage) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- hooks
+
+
+async def test_a_hook_that_does_not_return_does_not_prevent_the_stop(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine releases its tasks and its lease, and cancels the hook."""
+    monkeypatch.setattr(runner_module, "RETIRE_SECONDS", 0.1)
+    ended = asyncio.Event()
+
+    async def hang(_task_id: str, _state: TaskState) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def wait(ctx: TaskContext) -> None:
+        await asyncio.Event().wait()
+
+    kernel = await stage.kernel()
+    hooks = LifecycleHooks(on_working=hang)
+    async with asyncio.timeout(30):
+        async with TaskEngine(kernel, wait, settings=TaskSettings(drain_seconds=0.0), hooks=hooks) as engine:
+            sent = await engine.tasks.send(message())
+            await until(lambda: bool(hooks._telling))
+    assert ended.is_set()
+    item = await sent.task.scope.work(QUEUE, sent.task.record.task_id)
+    assert item is not None
+    assert item.holder is None
 
 
 async def test_hooks_are_called(stage: Stage) -> None:

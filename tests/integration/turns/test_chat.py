@@ -74,7 +74,7 @@ async def chat(stage: Stage, model: Any, *tools: Any, **settings: Any) -> Agent:
     storage = durable_storage(await stage.kernel())
     runner = storage.runner(executor_callback=chat_executor(model, tools=tools or (price, pay)))
     worker = turn_worker(runner, storage, system_prompt="You are a clerk.")
-    return Agent(await stage.engine(worker, **settings), storage)
+    return Agent(await stage.engine(worker, **settings), storage, runner)
 
 
 def shop() -> ScriptedModel:

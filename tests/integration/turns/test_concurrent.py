@@ -13,7 +13,7 @@ import pytest
 
 from keelbolt.errors import TurnStorageDuplicateId
 from keelbolt.turns import DispatchContext, TurnInput, TurnRunner, TurnScope, durable_storage, hydrate
-from keelbolt.turns.durable import DurableStorage
+from keelbolt.turns.durable import DurableStorage, clocks
 from tests.integration.turns.stage import Calls, Turn, memory, message, tool_call
 
 WRITERS = Path(__file__).with_name("turners.py")
@@ -96,3 +96,17 @@ def test_concurrent_processes_on_one_thread(lasting_url: str, processes: int) ->
         each.stdin.flush()
     outputs = [each.communicate(timeout=120)[0] for each in running]
     assert [each.returncode for each in running] == [0] * processes, outputs
+
+
+async def test_the_number_of_remembered_clocks_is_limited(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit counts the threads of all tenants. A forgotten clock is read again."""
+    monkeypatch.setattr(clocks, "_REMEMBERED", 10)
+    monkeypatch.setattr(clocks, "_CHECKED", 5)
+    async with durable_storage(url) as storage:
+        for again in range(2):
+            for number in range(40):
+                turn = Turn(f"turn-{again}", tenant=f"tenant-{number % 4}", thread=f"thread-{number}")
+                await Calls(storage.callbacks(), turn).store_message(message(f"m{again}"))
+        kept = storage._store.clocks._tenants
+        assert sum(len(tenant.clocks) for tenant in kept.values()) < 20
+        assert await Calls(storage.callbacks(), Turn(tenant="tenant-0", thread="thread-0")).ids() == ["m0", "m1"]

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from keelbolt.data import Subject, erase
-from keelbolt.errors import InvalidValue, StorageUnreachable, TurnTakenOver
-from keelbolt.kernel import Kernel
+from keelbolt.errors import CommitInDoubt, InvalidValue, StorageUnreachable, TurnTakenOver
+from keelbolt.kernel import Kernel, open_storage
+from keelbolt.testing.worker import KernelLink
 from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
@@ -217,3 +218,28 @@ async def test_a_runner_of_another_storage_is_refused(storage: DurableStorage) -
         runner = other.runner(executor_callback=lambda ctx, _helpers: ctx.ack())
         with pytest.raises(InvalidValue, match=r"storage\.runner"):
             storage.leased(runner, again=again)
+
+
+@pytest.mark.parametrize("outage", [False, True], ids=["store back", "store away"])
+async def test_a_turn_whose_begin_is_in_doubt_is_not_held(outage: bool) -> None:
+    """The caller gets the error, and the work item does not stay with this process, which can also stop."""
+    async with open_storage("memory:") as kernel:
+        line = KernelLink(kernel)
+        async with durable_storage(cast("Kernel", line)) as storage:
+            turns = storage.leased(three_iterations(storage, "never"), again=again)
+            await turns.__aenter__()
+
+            async def commit(*given: Any, **named: Any) -> Any:
+                del line.commit
+                await kernel.commit(*given, **named)
+                line.cut = outage
+                raise CommitInDoubt
+
+            line.commit = commit  # type: ignore[attr-defined]
+            with pytest.raises(CommitInDoubt):
+                await turns.run(TurnInput(system_prompt="Go.", scope=ACME))
+            if not outage:
+                await until(lambda: ended(storage))
+            async with asyncio.timeout(30):
+                await turns.__aexit__(None, None, None)
+            line.cut = False

@@ -49,9 +49,10 @@ async def memory() -> AsyncIterator[Stage]:
 class Agent:
     """An executor in its own engine. `say` sends a message and returns the task when the task ended or asks."""
 
-    def __init__(self, engine: TaskEngine, storage: DurableStorage) -> None:
+    def __init__(self, engine: TaskEngine, storage: DurableStorage, runner: TurnRunner) -> None:
         self.engine = engine
         self.storage = storage
+        self.runner = runner
 
     async def send(self, text: str = "hello", *, task: Task | None = None, **more: Any) -> Any:
         target = {"task_id": task.id, "context_id": task.context_id} if task is not None else {}
@@ -85,7 +86,7 @@ async def agent(
     storage = durable_storage(kernel, **(storing or {}))
     runner = storage.runner(executor_callback=execute, turn_input_pipeline=[hydrate("messages", "tool_calls")])
     worker = turn_worker(runner, storage, system_prompt="Be kind.", **options)
-    return Agent(await stage.engine(worker, **(settings or {})), storage)
+    return Agent(await stage.engine(worker, **(settings or {})), storage, runner)
 
 
 def texts(task: Task) -> dict[str, str]:
@@ -209,7 +210,7 @@ async def test_a_gate_that_is_settled_before_the_task_asks(memory: Stage, double
     runner = storage.runner(executor_callback=asking, turn_input_pipeline=[hydrate("tool_calls")])
     runner.observe("turn_gate_open", lambda gate: opened.put_nowait(gate.token))
     worker = turn_worker(runner, storage, system_prompt="Be kind.")
-    one = Agent(await memory.engine(worker, double_text=double_text), storage)
+    one = Agent(await memory.engine(worker, double_text=double_text), storage, runner)
     sent = [await one.send(context_id=f"c{number}") for number in range(20)]
 
     async def settle() -> None:
@@ -226,7 +227,7 @@ async def test_a_gate_settled_by_a_listener_does_not_ask(memory: Stage) -> None:
     storage = durable_storage(await memory.kernel())
     runner = storage.runner(executor_callback=asking, turn_input_pipeline=[hydrate("tool_calls")])
     runner.observe("turn_gate_open", lambda gate: gate.resolve({"amount": 1}))
-    one = Agent(await memory.engine(turn_worker(runner, storage, system_prompt="Be kind.")), storage)
+    one = Agent(await memory.engine(turn_worker(runner, storage, system_prompt="Be kind.")), storage, runner)
     task = await one.say()
     assert (task.status.state, texts(task)["message-1-done"]) == (TaskState.completed, "answer: {'amount': 1}")
 

@@ -200,11 +200,15 @@ async def test_resolve_wakes_the_task(stage: Stage, parked: bool) -> None:
 
 
 async def test_a_turn_that_another_process_continues_leaves_memory(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A process keeps a turn in memory while its task asks, but not after another process has handled the answer."""
+    """A process keeps a turn in memory while its task asks, but not after another process has handled the answer.
+
+    Only that other process acts on the answer, and no process logs an error.
+    """
     monkeypatch.setattr(worker, "ENDED_SECONDS", 0.1)
     busy = asyncio.Event()
+    acted: list[bool] = []
     running: weakref.WeakSet[HeldByTurn] = weakref.WeakSet()
 
     async def execute(ctx: DispatchContext, _helpers: Any) -> None:
@@ -213,6 +217,7 @@ async def test_a_turn_that_another_process_continues_leaves_memory(
         else:
             running.add(ctx.stash.get("held"))
             answer = await ctx.wait_for(reason="Well?", schema=YES_NO)
+            acted.append(answer)
             await ctx.store_message(stored("done", str(answer), role="assistant"))
         ctx.ack()
 
@@ -231,6 +236,74 @@ async def test_a_turn_that_another_process_continues_leaves_memory(
             await asyncio.sleep(0.2)
             gc.collect()
     busy.set()
+    assert acted == [True]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_turn_returns_to_a_process_that_has_its_earlier_run_in_memory(stage: Stage) -> None:
+    """The second process answers the first gate; the first process gets the answer to the second gate."""
+    busy = {"one": asyncio.Event(), "two": asyncio.Event()}
+    acted: list[str] = []
+
+    def executing(name: str) -> Any:
+        async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+            if str(ctx.incoming[0].content) == "stay":
+                await busy[name].wait()
+                ctx.ack()
+                return
+            gate = "ab"[ctx.iteration]
+            await ctx.wait_for(reason=f"{gate}?", id=gate, schema=YES_NO)
+            acted.append(f"{name} {gate}")
+            if gate == "b":
+                ctx.ack()
+
+        return execute
+
+    one = await agent(stage, executing("one"), settings={"concurrency": 1})
+    asked = await one.say("ask")
+    await one.send("stay")
+    two = await agent(stage, executing("two"), settings={"concurrency": 1})
+    asked = await two.say("yes", task=asked)
+    assert (asked.status.message and asked.status.message.text[:2]) == "b?"
+    stay = await two.send("stay")
+    busy["one"].set()
+    await two.look(await two.engine.store.task(stay.task), TaskState.working)
+    done = await one.say("yes", task=asked)
+    assert done.status.state == TaskState.completed
+    assert acted == ["two a", "one b"]
+    busy["two"].set()
+
+
+async def test_a_listener_that_settles_a_gate_wakes_the_asking_task(memory: Stage) -> None:
+    opened: list[gates.TurnGate] = []
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        await ctx.store_message(stored("done", str(await ctx.wait_for(reason="Well?")), role="assistant"))
+        ctx.ack()
+
+    one = await agent(memory, execute)
+    one.runner.on("turn_gate_open", opened.append)
+    asked = await one.say()
+    opened[0].resolve(7)
+    done = await one.look(asked, TaskState.completed)
+    assert texts(done)["message-1-done"] == "7"
+
+
+async def test_the_number_of_turns_in_memory_is_limited(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn that waits longest leaves memory, and its answer repeats the iteration."""
+    monkeypatch.setattr(worker, "MAX_PARKED", 1)
+    began: list[str] = []
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        began.append(str(ctx.incoming[0].content))
+        await ctx.wait_for(reason="Well?", schema=YES_NO)
+        ctx.ack()
+
+    one = await agent(memory, execute)
+    asked = [await one.say(name) for name in ("first", "second")]
+    for task in reversed(asked):
+        assert (await one.say("yes", task=task)).status.state == TaskState.completed
+    assert began == ["first", "second", "first"]
 
 
 async def test_no_message_of_a_user_is_dropped(memory: Stage) -> None:

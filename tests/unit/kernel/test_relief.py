@@ -32,9 +32,11 @@ from keelbolt.kernel import (
     Version,
 )
 from keelbolt.kernel.commits import RELIEF_BYTES, relieves
+from keelbolt.kernel.records import Expire
 
 RELIEF: tuple[Operation, ...] = (
     Delete("note", "a"),
+    Expire("note", "a"),
     Take("note", "a"),
     Trim("log", "a", 1),
     Drop("log", "a"),

@@ -120,6 +120,21 @@ def test_an_incomplete_line_does_not_affect_others(tmp_path: Path, monkeypatch: 
     assert keys(FileSpool(tmp_path)) == ["key-1", "key-3"]
 
 
+def test_a_damaged_line_is_reported_and_does_not_affect_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of a line that a killed process wrote is missing; that save was never acknowledged."""
+    spool = FileSpool(tmp_path)
+    for number in range(1, 4):
+        spool.append(write(number))
+    spool.close()
+    (file,) = tmp_path.iterdir()
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + b"[1]\n" + b"\0" * 20 + b"\n" + lines[1] + lines[2][:-10])
+    assert keys(FileSpool(tmp_path)) == ["key-1", "key-2"]
+    assert [record.getMessage().partition(" is damaged")[1] for record in caplog.records] == [" is damaged"] * 2
+
+
 def test_a_new_file_is_not_taken_for_one_of_a_dead_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process looks for files of dead processes after a file is created and before it is locked."""
     lock = fcntl.flock

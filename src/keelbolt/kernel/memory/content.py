@@ -88,6 +88,8 @@ class Indexes:
         if groups_before != groups_after:
             for number, group in enumerate(groups_before):
                 self._totals[collection, number, group] -= 1
+                if not self._totals[collection, number, group]:
+                    del self._totals[collection, number, group]
             for number, group in enumerate(groups_after):
                 self._totals[collection, number, group] += 1
 

@@ -154,11 +154,10 @@ class MemoryKernel(BaseKernel):
         self._save_logs()
         for (partition, digest, holder), held in ledger.holdings.items():
             place = (partition, digest)
-            holders = self._holders.setdefault(place, set())
             if held:
-                holders.add(holder)
-            elif holder in holders:
-                holders.remove(holder)
+                self._holders.setdefault(place, set()).add(holder)
+            elif holder in self._holders.get(place, ()):
+                self._holders[place].remove(holder)
                 upload = self._uploads[self._blobs[place]]
                 upload.expires_at = max(upload.expires_at, now + int(STAGED_SECONDS * MICROSECONDS))
         topics = tuple(ledger.topics)
@@ -174,6 +173,9 @@ class MemoryKernel(BaseKernel):
             del entries[: through - entries[0].seq + 1]
         for stream in ledger.drops:
             self._entries.pop(stream, None)
+        for key in ledger.changed_streams:
+            if ledger.streams[key] is None:
+                del ledger.streams[key]
         if ledger.trims or ledger.drops:
             floors = {state.id: state.floor for state in ledger.streams.values() if state is not None}
             ledger.dedupes = {place: seq for place, seq in ledger.dedupes.items() if seq > floors.get(place[0], seq)}
@@ -232,7 +234,7 @@ class MemoryKernel(BaseKernel):
         state = self._ledger.streams.get((partition, log, stream))
         if state is None:
             return LogPage((), 0, 0)
-        entries = self._entries[state.id]
+        entries = self._entries.get(state.id, [])  # none yet after Start
         start = max(after - state.floor, 0)
         stop = len(entries) if before is None else max(min(before - state.floor - 1, len(entries)), 0)
         numbers = range(start, stop)
@@ -277,7 +279,7 @@ class MemoryKernel(BaseKernel):
 
     async def _retire(self, worker: str) -> int:
         now = self.clock.steady()
-        keys = tuple(self._queues.held.pop(worker, ()))
+        keys = tuple(self._queues.held.get(worker, ()))
         for key in keys:
             row = self._ledger.work[key]
             assert row is not None
@@ -287,8 +289,9 @@ class MemoryKernel(BaseKernel):
             )
             self._ledger.put_work(key, freed)
             self._ledger.topics.add(QueueTopic(key[1]))
-        self._queues.leases.pop(worker, None)
         self._save(now)
+        self._queues.leases.pop(worker, None)
+        self._queues.held.pop(worker, None)
         return len(keys)
 
     async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None:

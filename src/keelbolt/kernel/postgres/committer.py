@@ -109,8 +109,9 @@ class Committer:
         self._partitions: set[str] = set()
         self._queue: deque[PostgresCommit] = deque()
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._called = 0  # commits in total
+        self._serving = 0  # commits of the current batch
+        self._served = asyncio.Event()  # set for a moment after each batch
         self._closing = False
         self.catalog = Catalog()
         self._begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; {set_local(settings)}"
@@ -119,14 +120,15 @@ class Committer:
     def commit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._queue.append(PostgresCommit(partition, operations, future, time.monotonic()))
-        self._idle.clear()
+        self._called += 1
         self._wake.set()
         return future
 
     async def flush(self) -> None:
-        """Wait until all queued commits have their results."""
-        waiting = [commit.future for commit in self._queue]
-        await self._idle.wait() if not waiting else await asyncio.wait([waiting[-1]])
+        """Wait until all earlier commits are written, also those whose callers were canceled."""
+        earlier = self._called
+        while self._called - len(self._queue) - self._serving < earlier:
+            await self._served.wait()
 
     async def close(self) -> None:
         self._closing = True
@@ -139,8 +141,12 @@ class Committer:
             await self._wake.wait()
             self._wake.clear()
             while self._queue:
-                await self._serve(Batch(UUID(new_id()), self._take()))
-            self._idle.set()
+                batch = Batch(UUID(new_id()), self._take())
+                self._serving = len(batch.commits)
+                await self._serve(batch)
+                self._serving = 0
+                self._served.set()
+                self._served.clear()
             if self._closing:
                 return
 

@@ -111,10 +111,10 @@ class RedisPipeline:
         self._moved = moved
         self._meter = meter or Meter()
         self._queue: list[PendingCall] = []
-        self._busy = False
+        self._taken = 0  # calls in total
+        self._serving = 0  # calls of the current batch
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._served = asyncio.Event()  # set for a moment after each batch
         self._wire: Wire | None = None
         self._session = new_id().encode()
         self._number = 0
@@ -159,13 +159,14 @@ class RedisPipeline:
             call.future.set_exception(StorageClosed())
             return
         self._queue.append(call)
-        self._idle.clear()
+        self._taken += 1
         self._wake.set()
 
     async def drained(self) -> None:
-        """Wait until all earlier calls have their results."""
-        while self._queue or self._busy:
-            await self._idle.wait()
+        """Wait until all earlier calls have their results; does not wait for later ones."""
+        earlier = self._taken
+        while self._taken - len(self._queue) - self._serving < earlier:
+            await self._served.wait()
 
     async def close(self) -> None:
         await self.drained()
@@ -183,10 +184,12 @@ class RedisPipeline:
                 self._closing = True
             self._wake.clear()
             while self._queue:
-                self._busy = True
-                await self._serve(self._next_batch())
-                self._busy = False
-            self._idle.set()
+                batch = self._next_batch()
+                self._serving = len(batch)
+                await self._serve(batch)
+                self._serving = 0
+                self._served.set()
+                self._served.clear()
             if self._closing:
                 if self._wire is not None:
                     await self._wire.close()
@@ -258,9 +261,13 @@ class RedisPipeline:
             replies.pop()  # the poll covers a failed notification
         elif announcer is not None:
             announcer.tell(topics)
-        if assured is not None and not await self._assured(self._wire, assured, replies.pop()):
-            self._doubt(batch, replies)
-            return []
+        if assured is not None:
+            confirmation = replies.pop()
+            for call, reply in zip(batch, replies, strict=True):
+                call.doubt = call.doubt or not isinstance(reply, Exception)  # executed, if the connection breaks now
+            if not await self._assured(self._wire, assured, confirmation):
+                self._doubt(batch, replies)
+                return []
         left = []
         for call, reply in zip(batch, replies, strict=True):
             if isinstance(reply, Exception):

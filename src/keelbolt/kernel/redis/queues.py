@@ -34,7 +34,7 @@ class RedisQueues:
         self._scoped = scoped
         self._tell = tell
         self._leases: dict[str, float] = {}  # worker: end, by this process's clock
-        self._renewed: dict[tuple[str, bytes], float] = {}  # worker and place: end
+        self._renewed: dict[str, dict[bytes, float]] = {}  # worker: end of its lease in each place where it holds items
 
     def lease(self, worker: str) -> int:
         """Return the remaining microseconds of a worker's lease; the full lease for a worker without one."""
@@ -71,17 +71,23 @@ class RedisQueues:
         until = time.monotonic() + lease_seconds
         name, lease = worker.encode(), micros(lease_seconds)
         calls = []
+        renewed = self._renewed.setdefault(worker, {})
         for place in places:
             queue, _, partition = place.partition(b"/")
             calls.append(self._store.write("renew", partition.decode(), queue, name, lease))
-            self._renewed[worker, place] = until
+            renewed[place] = until
         return calls
 
     def _stale(self, worker: str, places: Sequence[bytes], lease_seconds: float) -> list[bytes]:
-        """Return the places whose lease end differs from the requested one by more than the slack."""
+        """Return the places whose lease end differs from the requested one by more than the slack.
+
+        Forget the places where the worker no longer holds items; a worker visits many of them in its life.
+        """
         until = time.monotonic() + lease_seconds
         slack = lease_seconds * RENEWED
-        return [place for place in places if abs(self._renewed.get((worker, place), 0.0) - until) > slack]
+        known = self._renewed.get(worker, {})
+        self._renewed[worker] = {place: known[place] for place in places if place in known}
+        return [place for place in places if abs(known.get(place, 0.0) - until) > slack]
 
     async def retire(self, worker: str) -> int:
         places = await self._hello(worker, 0.001)
@@ -91,8 +97,7 @@ class RedisQueues:
         )
         await self._store.write_registry("goodbye", worker.encode())
         self._leases.pop(worker, None)
-        for place in places:
-            self._renewed.pop((worker, place), None)
+        self._renewed.pop(worker, None)
         freed = {queue for (queue, _, _), count in zip(parted, counts, strict=True) if count}
         if freed:
             self._tell([QueueTopic(queue.decode()) for queue in freed])
@@ -163,11 +168,11 @@ class RedisQueues:
         self, queue: str, worker: str, lease: bytes, partition: bytes, limit: int, lanes: Sequence[bytes]
     ) -> tuple[list[Claim], list[Claim | None]]:
         name = partition.decode()
-        place = (worker, b"%b/%b" % (queue.encode(), partition))
         words = (queue.encode(), worker.encode(), lease, b"%d" % limit, *lanes)
         over, picked = await self._store.write("claim", name, *words)
         if over or any(picked):
-            self._renewed[place] = time.monotonic() + int(lease) / MICROSECONDS
+            place = b"%b/%b" % (queue.encode(), partition)
+            self._renewed.setdefault(worker, {})[place] = time.monotonic() + int(lease) / MICROSECONDS
         scope = self._scoped(name)
         return (
             [_claim(scope, queue, row) for row in over],

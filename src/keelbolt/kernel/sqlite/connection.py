@@ -65,17 +65,6 @@ def prepare(connection: SqliteConnection, durability: Durability) -> None:
     connection.execute("PRAGMA secure_delete = ON")  # overwrites deleted bytes, so that erased data is not in the file
 
 
-def empty_log(connect: Connect, path: str) -> None:
-    """Move the whole write-ahead log into the file and truncate it, since it holds older versions of pages."""
-    connection = connect(path)
-    try:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    except sqlite3.Error as error:
-        raise translate(error) from error
-    finally:
-        connection.close()
-
-
 def prepare_reader(connection: SqliteConnection) -> None:
     """Apply the settings of a read-only connection."""
     prepare(connection, "relaxed")

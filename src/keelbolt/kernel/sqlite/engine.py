@@ -23,7 +23,7 @@ from keelbolt.kernel.ledger import Key, WorkRow, claimed, work_item
 from keelbolt.kernel.logs import LogPage, LogState
 from keelbolt.kernel.records import Collection, Record
 from keelbolt.kernel.sqlite import inspect, queues
-from keelbolt.kernel.sqlite.connection import SQL, Connect, SqliteConnection, connect, empty_log, prepare
+from keelbolt.kernel.sqlite.connection import SQL, Connect, SqliteConnection, connect, prepare
 from keelbolt.kernel.sqlite.files import Reserve, WriteLock, check_place
 from keelbolt.kernel.sqlite.hints import POLL_SECONDS, Datagrams, Poll
 from keelbolt.kernel.sqlite.readers import (
@@ -40,6 +40,7 @@ from keelbolt.kernel.sqlite.schema import (
     cannot_open,
     check_file,
     declare,
+    empty_log,
     engine_offset,
     known_boot,
     load_catalog,

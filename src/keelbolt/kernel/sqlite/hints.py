@@ -159,7 +159,7 @@ class Poll:
             try:
                 topics = board.topics() if again else fresh
                 board.wake(await loop.run_in_executor(self._thread, partial(self._look, topics, again=again)))
-            except sqlite3.Error:
+            except (sqlite3.Error, OSError):  # OSError: no file descriptor is left
                 self._compared = 0  # retried at the next poll, from the start
             took = time.perf_counter() - began
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from keelbolt.errors import CannotOpen, NotKeelbolt, StorageCorrupt, StorageError
+from keelbolt.errors import CannotOpen, NotKeelbolt, StorageBusy, StorageCorrupt, StorageError
 from keelbolt.kernel.clock import Clock
 from keelbolt.kernel.declarations import REBUILD_ROWS, SLOTS, Catalog, CheckedCollection, IndexChanges, load_fields
 from keelbolt.kernel.migrations import Migration, migrations_of, unapplied
-from keelbolt.kernel.sqlite.connection import SQL, SqliteConnection, connect, translate
+from keelbolt.kernel.sqlite.connection import SQL, Connect, SqliteConnection, connect, translate
 from keelbolt.kernel.sqlite.files import WriteLock, check_place
 
 APPLICATION_ID = 0x4B454C31  # "KEL1"
+SCRUB_SECONDS = 10.0  # how long a scrub waits for readers
+SCRUB_STEP_MS = 500  # writers can commit after each step
 
 _APPLIED = """CREATE TABLE IF NOT EXISTS migration (
     number   INTEGER PRIMARY KEY,
@@ -114,6 +117,32 @@ def _apply(connection: SqliteConnection, migration: Migration) -> None:
         (migration.number, migration.name, migration.checksum),
     )
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def empty_log(connect: Connect, path: str) -> None:
+    """Move the whole write-ahead log into the file and truncate it, since it holds older versions of pages.
+
+    The lock excludes commits, as in every checkpoint. Raise StorageBusy if a reader still needs the log.
+    """
+    deadline = time.monotonic() + SCRUB_SECONDS
+    connection = connect(path)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {SCRUB_STEP_MS}")
+        with contextlib.closing(WriteLock(path)) as lock:
+            while True:
+                with lock.held():
+                    (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if not busy:
+                    return
+                if time.monotonic() > deadline:
+                    raise StorageBusy(
+                        "deleted data is still in the write-ahead log, because another process has been reading this "
+                        "storage for a while (a backup, an export, a check). Scrub or erase again when it has ended"
+                    )
+    except sqlite3.Error as error:
+        raise translate(error) from error
+    finally:
+        connection.close()
 
 
 def _statements(sql: str) -> list[str]:

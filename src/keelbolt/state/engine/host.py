@@ -35,8 +35,13 @@ class KernelHost(Protocol):
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         """Call the function with the kernel, after all writes posted before are committed, and return its result."""
 
-    def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
-        """Start `ask` as a detached task. `close` waits for it, up to ``seconds``."""
+    def begin(
+        self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None, background: bool = False
+    ) -> Future[T]:
+        """Start `ask` as a detached task that takes at most ``seconds``.
+
+        `flush` and `close` wait for it. In the ``background``, `flush` does not wait for it, and `close` cancels it.
+        """
 
     async def flush(self) -> None:
         """Return when all writes posted before are committed, spooled or lost."""
@@ -61,8 +66,10 @@ class LoopHost:
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         return await ask_kernel(self._link, self.writer, function)
 
-    def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
-        work = self._begun.run(partial(self.ask, function), seconds)
+    def begin(
+        self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None, background: bool = False
+    ) -> Future[T]:
+        work = self._begun.run(partial(self.ask, function), seconds, background=background)
         return asyncio.run_coroutine_threadsafe(work, asyncio.get_running_loop())
 
     async def flush(self) -> None:
@@ -71,7 +78,7 @@ class LoopHost:
         await self.writer.recovery.replay()
 
     async def close(self) -> None:
-        await self._begun.finish()
+        await self._begun.close()
         await self.writer.close()
         await self._link.close()
 
@@ -84,22 +91,33 @@ class DetachedTasks:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
 
-    async def run(self, work: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+    async def run(
+        self, work: Callable[[], Awaitable[T]], seconds: float | None = None, *, background: bool = False
+    ) -> T:
         """Run the work with a time limit; the task is tracked until it ends."""
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
+        tasks = self._background if background else self._tasks
+        tasks.add(task)
         try:
             async with asyncio.timeout(seconds):
                 return await work()
         finally:
-            self._tasks.discard(task)
+            tasks.discard(task)
 
     async def finish(self) -> None:
-        """Return when all tasks are done."""
+        """Return when all tasks are done, except those in the background."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Cancel the tasks in the background, and return when all tasks are done."""
+        for task in self._background:
+            task.cancel()
+        if tasks := self._tasks | self._background:
+            await asyncio.wait(tasks)
 
 
 async def claimed(
@@ -199,8 +217,10 @@ class SharedHost:
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         return await self._opened().ask(function)
 
-    def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
-        return self._opened().begin(function, seconds=seconds)
+    def begin(
+        self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None, background: bool = False
+    ) -> Future[T]:
+        return self._opened().begin(function, seconds=seconds, background=background)
 
     async def flush(self) -> None:
         if not self._closed:

@@ -206,8 +206,11 @@ def _locked(path: Path) -> Iterator[tuple[list[Place], IO[bytes]]]:
     writes: list[Place] = []
     place = 0
     for line in file:
-        with contextlib.suppress(ValueError, KeyError):  # replayed, or the incomplete last line of a killed process
-            writes.append((load_write(line), file.fileno(), place))
+        if not line.startswith(_DONE) and line.endswith(b"\n"):  # a killed process may leave an incomplete last line
+            try:
+                writes.append((load_write(line), file.fileno(), place))
+            except (ValueError, KeyError, TypeError) as error:
+                logger.error("a save in the spool %s is damaged and lost: byte %d: %r", path, place, error)
         place += len(line)
     yield writes, file
 

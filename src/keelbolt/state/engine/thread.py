@@ -88,8 +88,10 @@ class ThreadHost:
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         return await self._answer(self._submit(self._ask(function)))
 
-    def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
-        return self._submit(self._begun.run(partial(self._ask, function), seconds))
+    def begin(
+        self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None, background: bool = False
+    ) -> Future[T]:
+        return self._submit(self._begun.run(partial(self._ask, function), seconds, background=background))
 
     async def flush(self) -> None:
         if self._thread is not None and not self._closed:
@@ -235,7 +237,7 @@ class ThreadHost:
     async def _finish(self) -> None:
         self._drain()
         link, writer = self._engines()
-        await self._begun.finish()
+        await self._begun.close()
         await writer.close()
         try:
             async with asyncio.timeout(self._exit_seconds):

@@ -43,6 +43,7 @@ from keelbolt.state.engine.spool import MemorySpool, SpoolReplay, WriteSpool
 from keelbolt.state.engine.writes import (
     GROUP_BYTES,
     GROUP_ENTRIES,
+    Saving,
     StateWrite,
     keys_of,
     merged,
@@ -74,7 +75,7 @@ class StateWriter:
         self._repairs: set[asyncio.Task[None]] = set()
         self._progress: asyncio.Future[None] | None = None  # set while a caller of settle() waits for progress
         self._ended = False
-        self._losses: list[tuple[StateWrite, StateNotSaved]] = []
+        self._losses: list[tuple[str, Saving | None, StateNotSaved]] = []  # partition, outcome, error
         self.breaker = Breaker()
         self.counters = Counters()
         self.waiting = 0
@@ -128,13 +129,13 @@ class StateWriter:
         """Return the first lost write to this partition that no caller awaits, once; the others are logged."""
         if not self._losses:
             return None
-        unheard = [(write, error) for write, error in self._losses if _unheard(write)]
-        self._losses = [(write, error) for write, error in unheard if write.partition != partition]
-        return next((error for write, error in unheard if write.partition == partition), None)
+        unheard = [loss for loss in self._losses if _unheard(loss[1])]
+        self._losses = [loss for loss in unheard if loss[0] != partition]
+        return next((error for place, _, error in unheard if place == partition), None)
 
     def unreported(self) -> str:
         """Return a line about losses that no call has raised; "" if there are none."""
-        unheard, self._losses = [error for write, error in self._losses if _unheard(write)], []
+        unheard, self._losses = [error for _, outcome, error in self._losses if _unheard(outcome)], []
         count = len(unheard)
         return f"{count} saved item{'s' if count > 1 else ''} of state lost; the first: {unheard[0]}" if unheard else ""
 
@@ -227,8 +228,12 @@ class StateWriter:
         return group
 
     def _submit(self, kernel: Kernel, group: Sequence[StateWrite]) -> None:
+        operations = merged(group)
+        if not operations:  # later writes have replaced all of its records
+            self._written(group)
+            return
         try:
-            future = asyncio.ensure_future(kernel.commit(group[0].partition, *merged(group)))
+            future = asyncio.ensure_future(kernel.commit(group[0].partition, *operations))
         except Exception as error:  # noqa: BLE001  (every error is reported to the waiting callers)
             self._unwritten(group, error)
             return
@@ -288,6 +293,7 @@ class StateWriter:
         kernel = self._link.open
         if len(group) > 1 and isinstance(error, InvalidRequest | CommitRefused) and kernel is not None:
             for write in group:  # at least one of them is invalid
+                write.operations = self._not_overtaken(write)
                 self._submit(kernel, [write])
             return
         for write in group:
@@ -308,7 +314,7 @@ class StateWriter:
             repair.add_done_callback(self._repairs.discard)
 
     def _not_overtaken(self, write: StateWrite) -> tuple[Operation, ...]:
-        """Return the alternative operations, without records that later writes have written or are writing."""
+        """Return the operations for another attempt, without records that later writes have written or are writing."""
         overtaken = self.recovery.overtaken(write)
         for later in (later for group in self._under_way.values() for later in group):
             if later.number > write.number:
@@ -338,8 +344,9 @@ class StateWriter:
         if not isinstance(error, LeaseLost | StateErased):  # these two are no data loss
             reported = (StateConflict if isinstance(error, CommitRefused) else StateNotSaved)(write.method, error)
             reported.__cause__ = error
-            if _unheard(write) and len(self._losses) < REMEMBERED_LOSSES:
-                self._losses.append((write, reported))
+            if _unheard(write.outcome) and len(self._losses) < REMEMBERED_LOSSES:
+                error.with_traceback(None)  # its frames hold the write, which may be large
+                self._losses.append((write.partition, write.outcome, reported))
         if write.outcome is None:
             return
         if self._policy == "strict" or write.vital or isinstance(error, InvalidRequest):
@@ -359,5 +366,5 @@ class StateWriter:
             settle((write.outcome,))
 
 
-def _unheard(write: StateWrite) -> bool:
-    return write.outcome is None or not write.outcome.heard
+def _unheard(outcome: Saving | None) -> bool:
+    return outcome is None or not outcome.heard

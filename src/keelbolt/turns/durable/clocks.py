@@ -24,7 +24,8 @@ from keelbolt.kernel.records import Scalar
 from keelbolt.turns.durable.families import STREAMS
 
 PLACES = 1 << 20  # positions per commit; the kernel allows fewer operations than that
-_REMEMBERED = 10_000  # clocks of one tenant, and tenants; an evicted clock costs a refused commit
+_REMEMBERED = 2_000  # clocks of all tenants; a forgotten clock costs a refused commit
+_CHECKED = 500  # commits after which the clocks are counted
 
 
 @dataclass(slots=True)
@@ -99,6 +100,7 @@ class Clocks:
 
     def __init__(self) -> None:
         self._tenants: dict[Scope, TenantClocks] = {}
+        self._commits = 0  # since the clocks were counted
 
     async def enter(self, scope: Scope, refused: Iterable[Tick] = ()) -> TenantClocks:
         """Begin a commit, or repeat one that was refused with these ticks. `TenantClocks.leave` ends it."""
@@ -124,13 +126,14 @@ class Clocks:
             clock.reads += 1
 
     def _numbers(self, scope: Scope) -> TenantClocks:
+        self._commits += 1
+        if self._commits >= _CHECKED:
+            self._commits = 0
+            if len(self._tenants) + sum(len(each.clocks) for each in self._tenants.values()) > _REMEMBERED:
+                self._tenants = {each: numbers for each, numbers in self._tenants.items() if numbers.under_way}
         found = self._tenants.get(scope)
         if found is None:
-            if len(self._tenants) >= _REMEMBERED:
-                self._tenants = {each: numbers for each, numbers in self._tenants.items() if numbers.under_way}
             found = self._tenants[scope] = TenantClocks()
-        if len(found.clocks) >= _REMEMBERED and not found.under_way:
-            found.clocks.clear()
         return found
 
 

@@ -148,7 +148,10 @@ class DurableGates:
         gate.token, gate.created_at = stored.token, stored.created_at
         return await self._answered(place.scope, gate, stored) if stored.settled else None
 
-    async def settle(self, ctx: TurnLike, gate: TurnGate, settlement: Settlement) -> Settlement:
+    async def settle(
+        self, ctx: TurnLike, gate: TurnGate, settlement: Settlement, *, asking: bool = False
+    ) -> Settlement:
+        """Store the settlement. ``asking``: the task asks this question, so a turn worker must wake it."""
         place, key = self._key(ctx, gate)
         while True:
             record = await place.scope.get(GATES, key)
@@ -157,7 +160,7 @@ class DurableGates:
             stored = read_gate(record)
             if stored.settled:
                 return stored.settlement()
-            wakes = settlement.result == "timeout" and stored.task_id is not None
+            wakes = (asking or settlement.result == "timeout") and stored.task_id is not None
             if await self._write(place.scope, record, stored.settled_by(settlement), wakes=wakes):
                 return settlement
 

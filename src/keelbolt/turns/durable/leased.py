@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic_core import from_json, to_json
 
-from keelbolt.errors import CommitRefused, KeelboltError, TurnTakenOver
-from keelbolt.kernel import Claim, Delete, Enqueue, Patch, Put, QueueTopic, new_id
+from keelbolt.errors import CommitInDoubt, CommitRefused, KeelboltError, TurnTakenOver
+from keelbolt.kernel import Claim, Complete, Delete, Enqueue, Patch, Put, QueueTopic, new_id
 from keelbolt.leases import Lease, cancelled, give_back
 from keelbolt.turns.context import TurnInput
-from keelbolt.turns.durable.families import TURN_RUNS, TURNS
+from keelbolt.turns.durable.families import TURN_RUNS, TURNS, TurnAddress
 from keelbolt.turns.durable.scope import TurnScope, as_scope
 from keelbolt.turns.registry import Registry
 from keelbolt.turns.runner import TurnResult, TurnRunner
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 5
 BEATS_PER_LEASE = 3
 POLL_SECONDS = 0.5  # the end of a lease gives no notification
+STOP_SECONDS = 2.0  # a store that does not respond must not keep a process from stopping
 
 logger = logging.getLogger("keelbolt.turns")
 
@@ -87,7 +88,9 @@ class LeasedTurns:
         await cancelled(self._claiming)
         self._lost()
         if self._taken:
-            await asyncio.wait(self._taken)
+            _, late = await asyncio.wait(self._taken, timeout=STOP_SECONDS)
+            for task in late:
+                await cancelled(task)
         await self._finish()
         await self._lease.stop()
 
@@ -119,11 +122,35 @@ class LeasedTurns:
             )
         except CommitRefused as refusal:
             raise TurnTakenOver("another process runs this turn") from refusal
+        except (asyncio.CancelledError, CommitInDoubt):
+            self._start(self._drop(place, worker), place.turn)
+            raise
         fence = receipt.fence(TURN_RUNS, place.turn)
         claim = Claim(place.scope, TURN_RUNS, place.turn, fence, 1, MAX_ATTEMPTS, "", 0)
         if worker != self._lease.name:
             raise TurnTakenOver("the lease of this process could not be renewed")
         return claim
+
+    async def _drop(self, place: TurnAddress, worker: str) -> None:
+        """Remove the work item of a turn that does not run: its commit was canceled or is in doubt."""
+        while True:
+            try:
+                await self._storage.kernel.flush()
+                item = await place.scope.work(TURN_RUNS, place.turn)
+                if item is not None and item.holder == worker:
+                    done = Complete(TURN_RUNS, place.turn, item.fence)
+                    await place.scope.commit(done, Delete(TURN_RUNS, place.turn))
+            except CommitRefused:
+                return
+            except KeelboltError:
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                return
+
+    def _start(self, work: Coroutine[Any, Any, None], turn: str) -> None:
+        task = asyncio.create_task(work, name=f"turn {turn}")
+        self._taken.add(task)
+        task.add_done_callback(self._taken.discard)
 
     async def _run(self, turn_input: TurnInput, claim: Claim) -> TurnResult:
         running = self._running[claim] = asyncio.ensure_future(self._runner.run_result(turn_input))
@@ -172,14 +199,11 @@ class LeasedTurns:
                     if free > 0:
                         found = await kernel.claim(TURN_RUNS, worker, limit=free, lease_seconds=self._seconds)
                         claims = tuple(found)
-                except KeelboltError as error:
+                except Exception as error:  # noqa: BLE001 - a process that stops claiming would look healthy
                     logger.warning("turns can't be taken over until the storage responds: %s", error)
                 for claim in claims:
                     lost = worker != self._lease.name  # the lease was lost meanwhile; the new one does not hold these
-                    work = give_back(claim, every=poll) if lost else self._take(claim)
-                    task = asyncio.create_task(work, name=f"turn {claim.key}")
-                    self._taken.add(task)
-                    task.add_done_callback(self._taken.discard)
+                    self._start(give_back(claim, every=poll) if lost else self._take(claim), claim.key)
                 if not claims:
                     await watch.wait(poll)
 

@@ -46,7 +46,7 @@ class TurnStore:
         self.policy = policy
         self.clocks = Clocks()
         self.now = clock
-        self._owners = lru_cache(4096)(self._owners_in)
+        self._owners = lru_cache(256)(self._owners_in)  # of the threads in use
 
     def where(self, scope: TurnScope, turn: str, run: int = 0) -> WriteAddress:
         return WriteAddress(turn, tenant_scope(self.kernel, scope.tenant), self._owners(scope), run)
@@ -270,6 +270,12 @@ class DurableProgress:
     def run_of(self, ctx: TurnLike) -> int:
         """Return the run number of this context; 0: not tracked."""
         return self._runs.get(id(ctx), 0)
+
+    async def latest_run(self, ctx: TurnLike) -> int:
+        """Return the number of the last run of this turn that any process has begun; 0: none."""
+        place = self._place(ctx)
+        record = await place.scope.get(TURNS, place.turn)
+        return int(record.fields.get("run") or 0) if record is not None else 0
 
     async def begin(self, ctx: TurnLike) -> TurnProgress:
         place = self._place(ctx)

@@ -237,6 +237,39 @@ class ACancelledCallerLosesItsCommit(Broken):
         return asyncio.ensure_future(later())
 
 
+@caught_by("flush_waits_for_a_cancelled_commit")
+class FlushForgetsCancelledCommits(Broken):
+    """Commits later; flush waits for the caller's future, which is done once the caller is cancelled."""
+
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        async def later() -> Receipt:
+            await asyncio.sleep(0.05)
+            return await super(FlushForgetsCancelledCommits, self).commit(partition, *operations)
+
+        self._last = asyncio.shield(asyncio.ensure_future(later()))
+        return self._last
+
+    async def flush(self) -> None:
+        await asyncio.wait([self._last])
+
+
+@caught_by("flush_does_not_wait_for_later_commits")
+class FlushWaitsUntilIdle(Broken):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._calls = 0
+
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        self._calls += 1
+        return super().commit(partition, *operations)
+
+    async def flush(self) -> None:
+        calls = -1
+        while calls != self._calls:
+            calls = self._calls
+            await asyncio.sleep(0.01)
+
+
 @caught_by("arguments_are_copied")
 class ReadsItsInputLater(Broken):
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:

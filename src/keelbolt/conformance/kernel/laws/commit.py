@@ -202,6 +202,41 @@ async def a_cancelled_commit_is_committed(kernel: Kernel) -> None:
 
 
 @law()
+async def flush_waits_for_a_cancelled_commit(kernel: Kernel) -> None:
+    """flush returns after a commit whose caller was cancelled, also if that commit waits behind others."""
+
+    async def write() -> None:
+        await kernel.commit(P, Insert("plain", "last", b""))
+
+    others = [kernel.commit(P, Insert("plain", f"k{number}", bytes(100_000))) for number in range(20)]
+    await asyncio.sleep(0)  # the engine begins with the others
+    task = asyncio.create_task(write())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await kernel.flush()
+    expect(await kernel.get(P, "plain", "last"), "flush returned before the commit of the cancelled caller")
+    await asyncio.gather(*others)
+
+
+@law()
+async def flush_does_not_wait_for_later_commits(kernel: Kernel) -> None:
+    """flush returns while other callers keep committing."""
+
+    async def write(number: int) -> None:
+        for _ in range(100):
+            await kernel.commit(P, Put("plain", f"k{number}", b""))
+            if number % 2:
+                await asyncio.sleep(0)  # so that half of the writers call later; a commit in memory does not wait
+
+    writers = [asyncio.create_task(write(number)) for number in range(20)]
+    await asyncio.sleep(0)
+    await kernel.flush()
+    expect(not all(writer.done() for writer in writers), "flush returned only after all later commits")
+    await asyncio.gather(*writers)
+
+
+@law()
 async def arguments_are_copied(kernel: Kernel) -> None:
     """Changes that a caller makes to its arguments after the call do not change the commit."""
     fields: dict[str, str | int] = {"state": "new", "rank": 1}

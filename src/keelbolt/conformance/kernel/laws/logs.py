@@ -9,7 +9,7 @@ from keelbolt.conformance.expect import equal, expect, raises
 from keelbolt.conformance.kernel.subject import law, refuses
 from keelbolt.errors import LogTrimmed
 from keelbolt.kernel.contract import Kernel
-from keelbolt.kernel.logs import Append, Draft, Drop, LogState, Start, Trim
+from keelbolt.kernel.logs import Append, Draft, Drop, LogPage, LogState, Start, Trim
 from keelbolt.kernel.records import Version
 
 P = "p"
@@ -232,6 +232,7 @@ async def a_stream_can_start_behind_a_seq(kernel: Kernel) -> None:
     """Start creates a stream whose entries up to a seq count as trimmed; of a written stream it is refused."""
     await kernel.commit(P, Start("log", "s", 7))
     equal(await kernel.log_state(P, "log", "s"), LogState(7, 7), "head and floor")
+    equal(await kernel.read_log(P, "log", "s"), LogPage((), 7, 7), "the page before the first entry")
     receipt = await kernel.commit(P, Append("log", "s", drafts("a", "b")))
     equal(receipt.seqs("log", "s"), (8, 9), "the seqs of the first entries")
     with raises(LogTrimmed):

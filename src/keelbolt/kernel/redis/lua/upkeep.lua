@@ -7,7 +7,8 @@ function Upkeep.sweep(turn)
   local records, blobs = Turn.number(turn), Turn.number(turn)
   local gone_records, gone_blobs = 0, 0
   local expiring = turn.base .. 'expiring'
-  for _, member in ipairs(redis.call('ZRANGE', expiring, '-inf', turn.now, 'BYSCORE')) do
+  local due = redis.call('ZRANGE', expiring, '-inf', turn.now, 'BYSCORE', 'LIMIT', 0, records + blobs)
+  for _, member in ipairs(due) do
     local kind, name = string.sub(member, 1, 1), string.sub(member, 3)
     if kind == 'r' then
       if gone_records < records then
