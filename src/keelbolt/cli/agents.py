@@ -31,6 +31,7 @@ from keelbolt.cli.output import as_json, echo, print_json
 if TYPE_CHECKING:
     from keelbolt.client import A2AClient, Part, Reconnect, Task
 
+MAX_FILE_BYTES = 256 * 1024 * 1024  # of an attached file; agents accept 10 MiB by default
 POLL_SECONDS = (0.05, 2.0)  # first and longest delay between polls of a task
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -142,9 +143,12 @@ def _parts(text: str | None, data: tuple[str, ...], files: tuple[Path, ...]) -> 
             raise click.BadParameter(f"{value[:100]!r} is not JSON", param_hint="--data") from None
     for path in files:
         try:
-            raw = path.read_bytes()
+            with path.open("rb") as file:
+                raw = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
             raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--file") from None
+        if len(raw) > MAX_FILE_BYTES:
+            raise click.BadParameter(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB", param_hint="--file")
         found.append(Part(raw=raw, filename=path.name, media_type=guess_type(path.name)[0]))
     if not found:
         raise click.UsageError("nothing to send: add TEXT, --data or --file")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from keelbolt.client.card_fetcher import AgentCardFetcher
 from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, AgentEndpoint, endpoints, offered, origin_of
@@ -22,6 +25,7 @@ from keelbolt.errors import (
     BusyError,
     CredentialsMissing,
     CredentialsRefused,
+    InvalidParamsError,
     KeelboltError,
     MethodNotFoundError,
     MissingExtra,
@@ -31,6 +35,7 @@ from keelbolt.protocol.extensions import RESUME
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.protobuf.extra import require
 from keelbolt.protocol.requests import Request
+from keelbolt.protocol.validation import violations
 from keelbolt.protocol.versions import ProtocolVersion
 
 if TYPE_CHECKING:
@@ -210,7 +215,8 @@ class AgentCalls:
         for transport in untried(transports, failed):
             try:
                 options = Options(seconds, self._asked, key=key, again=operation in READS)
-                answer = await transport.call(operation, make(transport.endpoint), options)
+                with _encodable():
+                    answer = await transport.call(operation, make(transport.endpoint), options)
             except KeelboltError as error:
                 if not elsewhere(error):
                     raise self._seen(error) from error.__cause__
@@ -253,10 +259,11 @@ class AgentCalls:
         for transport in untried(await self.transports(), failed):
             options.hints.version = transport.endpoint.version
             async with AsyncExitStack() as stack:
-                request = make(transport.endpoint)
                 try:
-                    frames = await stack.enter_async_context(transport.stream(operation, request, options))
-                    first = await anext(frames, None)
+                    with _encodable():
+                        request = make(transport.endpoint)
+                        frames = await stack.enter_async_context(transport.stream(operation, request, options))
+                        first = await anext(frames, None)
                 except KeelboltError as error:
                     if not elsewhere(error):
                         raise self._seen(error) from error.__cause__
@@ -297,6 +304,17 @@ def elsewhere(error: KeelboltError) -> bool:
     if isinstance(error, VersionNotSupportedError | MethodNotFoundError):
         return True
     return isinstance(error, A2AResponseError) and error.status in (404, 405, 501)
+
+
+@contextmanager
+def _encodable() -> Iterator[None]:
+    """Raise InvalidParamsError if the request can't be encoded: a lone surrogate, an object that is not JSON."""
+    try:
+        yield
+    except ValidationError as error:
+        raise InvalidParamsError(violations=violations(error)) from None
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise InvalidParamsError(f"the request is not JSON: {str(error).splitlines()[0][:200]}") from None
 
 
 async def _with_first(

@@ -98,9 +98,12 @@ def _page(codec: Any) -> Callable[[Json], TaskPage]:
         if codec is v1 or not isinstance(value, dict):
             page: TaskPage = codec.decode_task_list(value)
             return page
-        tasks = [codec.decode_task(task) for task in value.get("tasks") or ()]
+        found, total = value.get("tasks") or [], value.get("totalSize") or 0
+        if not isinstance(found, list) or not isinstance(total, int):
+            raise InvalidParamsError("tasks must be a list, and totalSize a number")
+        tasks = [codec.decode_task(task) for task in found]
         token = value.get("nextPageToken") or value.get("nextCursor") or ""
-        return TaskPage(tasks, str(token), len(tasks), int(value.get("totalSize") or len(tasks)))
+        return TaskPage(tasks, str(token), len(tasks), total or len(tasks))
 
     return decode
 

@@ -34,7 +34,8 @@ from keelbolt.kernel import (
     Scalar,
     Scope,
 )
-from keelbolt.kernel.requests import MAX_KEY_CHARS, check_key, check_partition
+from keelbolt.kernel.contract import MAX_KEY_CHARS
+from keelbolt.kernel.requests import check_key, check_partition
 
 GROUP = "keelbolt.faces"  # the entry point group: name = "package.module:FACE"
 EVERYTHING = "everything"  # target kind for a whole partition

@@ -14,6 +14,7 @@ from keelbolt.protocol.versions import ProtocolVersion
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.gate import RequestGuard
 from keelbolt.server.health import HealthRoutes
+from keelbolt.server.processes import connections_per_port
 from keelbolt.server.settings import ServerSettings
 from keelbolt.server.sse import Streams
 
@@ -22,6 +23,7 @@ KEEPALIVE_TIMEOUT_SECONDS = 20.0  # until an unresponsive client counts as gone
 FLUSH_SECONDS = 0.05  # time to send a response that was just written
 STOP_SECONDS = 5.0  # after the drain of tasks, for calls that wait for one
 LEAST_PING_SECONDS = 5.0  # shortest ping interval that clients may use
+IDLE_SECONDS = 300.0  # a connection without calls is closed after this time; clients connect again
 
 
 class GrpcServer:
@@ -102,6 +104,8 @@ def _options(settings: ServerSettings, at: GrpcAddress) -> list[tuple[str, int]]
         ("grpc.so_reuseport", int(at.shared)),
         ("grpc.max_receive_message_length", settings.body_bytes),
         ("grpc.max_send_message_length", -1),
+        ("grpc.max_allowed_incoming_connections", connections_per_port(settings.connections, 2)),
+        ("grpc.max_connection_idle_ms", int(IDLE_SECONDS * 1000)),
         ("grpc.max_metadata_size", settings.header_bytes),
         ("grpc.absolute_max_metadata_size", settings.header_bytes),
         # Detects clients that vanished, as the heartbeats of an event stream do.

@@ -100,6 +100,12 @@ def most_connections(wanted: int) -> int:
     return min(most, wanted) if wanted else most
 
 
+@functools.cache  # logs once
+def connections_per_port(wanted: int, ports: int) -> int:
+    """Return how many connections this process can have at each of its ports."""
+    return most_connections(wanted * ports) // ports
+
+
 class HttpConnection(HttpToolsProtocol):
     """One connection. uvicorn's timeout applies between requests, the application's within a body."""
 
@@ -256,9 +262,9 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.close()
 
 
-def connections(settings: ServerSettings) -> type[HttpConnection]:
-    """Return a connection class with the limits of these settings."""
-    total = most_connections(settings.connections)
+def connections(settings: ServerSettings, *, ports: int = 1) -> type[HttpConnection]:
+    """Return a connection class with the limits of these settings; ``ports`` is 2 if gRPC is served, too."""
+    total = connections_per_port(settings.connections, ports)
     limits = {
         "header_bytes": settings.header_bytes,
         "header_seconds": settings.header_seconds,
@@ -361,7 +367,7 @@ class _Uvicorn(uvicorn.Server):
 def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object]) -> None:
     config = uvicorn.Config(
         server.app,
-        http=connections(server.settings),
+        http=connections(server.settings, ports=1 if server.grpc_at is None else 2),
         ws="none",
         lifespan="on",
         access_log=False,

@@ -52,7 +52,7 @@ class ServerSettings:
     webhook_secret: str = field(default="", repr=False)  # signs webhook deliveries, besides their own token
     webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that fails for this long is given up
     write_seconds: float = 30.0  # drop a response if the client reads nothing for this long
-    connections: int = 10_000  # open at once in this process; more get 503. 0: the limit of open files
+    connections: int = 10_000  # open at once at each port of this process; more get 503. 0: the limit of open files
     connections_each: int = 1_000  # of these, per address; 0: no limit
     allow_anonymous: bool = False  # allow other machines to reach an agent without authentication
     allowed_hosts: Sequence[str] = ()  # without authentication: accepted Host names, besides loopback and url

@@ -310,5 +310,5 @@ def _check_header(name: str, value: str | None, longest: int) -> None:
         raise InvalidTaskRequest(f"the {name} of a push config must have at most {longest} characters")
     if value and not _VALUE.fullmatch(value):
         raise InvalidTaskRequest(
-            f"the {name} of a push config are sent in a header: use printable ASCII without line breaks"
+            f"the {name} of a push config must fit into a header: use printable ASCII without line breaks"
         )

@@ -173,6 +173,7 @@ async def test_data_and_files(url: str, tmp_path: Path) -> None:
         ((), "nothing to send"),
         (("--data", "{"), "is not JSON"),
         (("--file", str(tmp_path / "none")), "No such file"),
+        (("--file", "/dev/zero"), "more than 256 MiB"),
     ):
         refused = await keelbolt("send", url, *wrong)
         assert refused.exit_code == 2

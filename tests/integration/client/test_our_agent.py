@@ -151,6 +151,15 @@ async def test_errors_keep_their_class(client: A2AClient) -> None:
         await client.get_extended_card()
     with pytest.raises(InvalidParamsError):
         await client.send_message([])
+    for call in (  # half of a character
+        client.get_task("\ud800"),
+        client.cancel_task("\ud800"),
+        client.send_message("\ud800"),
+        client.send_message("x", context_id="\ud800"),
+        anext(aiter(client.stream_message("\ud800"))),
+    ):
+        with pytest.raises(InvalidParamsError):
+            await call
     failed = await client.send_message("fail")
     assert isinstance(failed, Task)
     assert failed.status.state is TaskState.failed

@@ -152,3 +152,24 @@ async def test_bytes_that_are_not_http2() -> None:
                     await reader.read()
             writer.close()
         await alive(talk)
+
+
+async def test_more_connections_than_allowed_are_closed() -> None:
+    """Connections to this port can't use up the files that the process may open."""
+    async with talking(settings=ServerSettings.of({}, connections=4)) as talk:
+        await alive(talk)  # has one connection
+        assert talk.server.routes.grpc is not None
+        port, begin = (
+            talk.server.routes.grpc.at.port,
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04" + bytes(5),
+        )
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+        for _, writer in opened:
+            writer.write(begin)
+        greeted = 0
+        for reader, writer in opened:
+            with contextlib.suppress(ConnectionError):
+                greeted += await reader.read(1) != b""
+            writer.close()
+        assert greeted <= 3
+        await alive(talk)

@@ -7,13 +7,17 @@ import json
 import sqlite3
 import subprocess
 import sys
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from keelbolt.errors import BadBackup, CopyOutdated, DestinationInUse, NotKeelbolt, StoragePaused, TransferError
 from keelbolt.kernel import Append, Collection, Draft, Insert, Kernel, Put, new_id, open_storage
 from keelbolt.kernel.copies import backup_storage, restore_storage
+from keelbolt.kernel.transfer import backup
+from keelbolt.kernel.transfer.backup import ArchiveWriter
 from keelbolt.testing.postgres import PostgresServer
 from keelbolt.testing.valkey import ValkeyServer
 from tests.integration.kernel.whole_store import PARTITIONS, fill, seen
@@ -169,6 +173,39 @@ async def test_every_damage_of_a_portable_backup_is_noticed(tmp_path: Path) -> N
     async with open_storage(f"sqlite:///{tmp_path}/never.db") as other:
         assert (await other.health()).writes
         assert (await other.stats()).partitions == 0
+
+
+HEAD: dict[str, Any] = {"id": "1", "engine": "sqlite", "taken_at": 1}
+DONE: dict[str, Any] = {"rows": 0, "last_fence": 1, "digests": {}}
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [(b"HEAD", b"{"), (b"DONE", json.dumps(DONE).encode())],
+        [(b"HEAD", b"[]"), (b"DONE", json.dumps(DONE).encode())],
+        [(b"HEAD", b'{"id": "1"}'), (b"DONE", json.dumps(DONE).encode())],
+        [(b"HEAD", json.dumps(HEAD).encode()), (b"DONE", b'{"last_fence": 1, "digests": [1]}')],
+        [(b"HEAD", json.dumps(HEAD).encode()), (b"ROWS", b"x"), (b"DONE", json.dumps(DONE).encode())],
+        [(b"HEAD", json.dumps(HEAD).encode()), (b"ROWS", zlib.compress(b"\xff")), (b"DONE", json.dumps(DONE).encode())],
+    ],
+)
+async def test_a_forged_backup_is_refused(tmp_path: Path, frames: list[tuple[bytes, bytes]]) -> None:
+    """Frames with correct checksums, but with content that no backup has."""
+    with (tmp_path / "forged").open("wb") as file:
+        writer = ArchiveWriter(file)
+        for tag, payload in frames:
+            writer.write(tag, payload)
+    with pytest.raises(BadBackup):
+        await restore_storage(tmp_path / "forged", f"sqlite:///{tmp_path}/never.db")
+
+
+def test_a_page_that_decompresses_to_far_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup, "MAX_PAGE", 1_000_000)
+    assert backup.unpack(zlib.compress(backup.pack("record", []))) == ("record", [])
+    for bad in (zlib.compress(bytes(2_000_000)), zlib.compress(backup.pack("record", []))[:-1], b""):
+        with pytest.raises(BadBackup):
+            backup.unpack(bad)
 
 
 async def test_damage_of_a_sqlite_backup_is_noticed(tmp_path: Path, postgres: str) -> None:

@@ -126,16 +126,31 @@ def check_backup(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             raise BadBackup("this file is not a backup made by Keelbolt; name another one")
         head: dict[str, Any] | None = None
         done: dict[str, Any] | None = None
-        for frame in frames(file):
-            if done is not None:
-                raise BadBackup
-            if frame.tag == b"HEAD":
-                head = json.loads(frame.payload)
-            elif frame.tag == b"DONE":
-                done = json.loads(frame.payload)
+        with _readable():
+            for frame in frames(file):
+                if done is not None:
+                    raise BadBackup
+                if frame.tag == b"HEAD":
+                    head = json.loads(frame.payload)
+                    int(head["taken_at"]), str(head["id"])
+                elif frame.tag == b"DONE":
+                    done = json.loads(frame.payload)
+                    int(done["last_fence"])
+                    RowDigests.of_json(done["digests"])
+                elif frame.tag == b"ROWS":
+                    table_of(frame.payload)
     if head is None or done is None:
         raise BadBackup("this backup is cut off; use another one")
     return head, done
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Raise BadBackup if the content of a frame can't be decoded: its checksum does not show which program wrote it."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, struct.error, zlib.error):
+        raise BadBackup from None
 
 
 class BackupSource(Source):
@@ -202,6 +217,7 @@ _FRAME = struct.Struct(">4sII")
 _LENGTH = struct.Struct(">BI")
 _BYTES: dict[Table, int] = {"record": 6, "entry": 6, "chunk": 3}  # the column that holds bytes
 MAX_FRAME = 1 << 30
+MAX_PAGE = 1 << 28  # bytes of a decompressed page, which has PAGE_BYTES and one more record
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +285,12 @@ def table_of(payload: bytes) -> Table:
     return TABLES[zlib.decompressobj().decompress(payload, 1)[0]]
 
 
+@_readable()
 def unpack(payload: bytes) -> tuple[Table, list[Row]]:
-    data = zlib.decompress(payload)
+    inflating = zlib.decompressobj()
+    data = inflating.decompress(payload, MAX_PAGE)
+    if not inflating.eof:
+        raise BadBackup
     number, length = _LENGTH.unpack_from(data)
     table = TABLES[number]
     start = _LENGTH.size + length
