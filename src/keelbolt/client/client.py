@@ -50,6 +50,7 @@ logger = logging.getLogger("keelbolt.client")
 R = TypeVar("R", bound=Request)
 
 POLL_SECONDS = (0.1, 2.0)  # first and longest delay between polls of an unfinished task
+LAST_SECONDS = 1.0  # time for a poll that starts just before the timeout
 APP_URL = "http://localhost"
 
 
@@ -279,10 +280,13 @@ class A2AClient:
             await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, POLL_SECONDS[1])
             try:
-                task = await self.get_task(task.id, history_length=history_length)
+                async with asyncio.timeout(max(LAST_SECONDS, ends - self._clock())):
+                    task = await self.get_task(task.id, history_length=history_length)
             except REFUSED as error:
                 logger.warning("task %s can't be loaded (%s); it is returned as it was", task.id, error)
                 return task
+            except (A2AConnectionError, BusyError, TimeoutError) as error:  # an exception would lose the task's id
+                logger.warning("task %s can't be loaded now: %s", task.id, str(error) or "the agent does not respond")
         return task
 
     async def stream_message(

@@ -182,7 +182,8 @@ def _details(details: list[Any]) -> tuple[str, dict[str, str], list[FieldViolati
         if isinstance(detail.get("reason"), str) and not reason:
             reason = detail["reason"]
             given = detail.get("metadata")
-            metadata = {name: text for name, text in given.items() if isinstance(text, str)} if given else {}
+            given = given if isinstance(given, dict) else {}
+            metadata = {name: text for name, text in given.items() if isinstance(text, str)}
         wrong = detail.get("fieldViolations")
         violations += [
             FieldViolation(_words(one.get("field")), _words(one.get("description")))

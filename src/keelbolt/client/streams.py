@@ -76,6 +76,7 @@ class TaskStream:
         self._state: TaskState | None = None
         self._lossy = False  # events may be lost or repeated: end with a snapshot
         self._complete = False
+        self._terminal = False  # the agent returned the task as terminal
         self._shown: object = None
         self._connections = 0
         self._hints = StreamHints()
@@ -171,7 +172,13 @@ class TaskStream:
         if not first or sends:
             return
         if self._resumes and self.last_id is not None and refusal is None:
-            self._complete = await self._is_over()
+            if self._terminal:
+                self._complete = True
+            elif await self._is_over():  # maybe after this subscription ended: the next one then has the last events
+                self._terminal = True
+                async with aclosing(self._connection()) as several:
+                    async for event in several:
+                        yield event
             return
         async with aclosing(self._polled(refusal)) as several:
             async for event in several:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -34,6 +34,7 @@ class SyncA2AClient:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._lock = threading.Lock()
+        self._running: set[asyncio.Task[Any]] = set()  # used in the loop's thread only
 
     def __enter__(self) -> Self:
         return self
@@ -42,7 +43,7 @@ class SyncA2AClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections and end the thread."""
+        """Cancel the calls of other threads, close the connections and end the thread."""
         with self._lock:
             if self._closed:
                 return
@@ -52,12 +53,17 @@ class SyncA2AClient:
             return
 
         async def end() -> None:
+            for call in (running := tuple(self._running)):
+                call.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
             await self._client.close()
             await loop.shutdown_asyncgens()
 
-        asyncio.run_coroutine_threadsafe(end(), loop).result(CLOSE_SECONDS)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(CLOSE_SECONDS)
+        try:
+            asyncio.run_coroutine_threadsafe(end(), loop).result(CLOSE_SECONDS)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(CLOSE_SECONDS)
         loop.close()
 
     # -------------------------------------------------------------------------------------------------- operations
@@ -120,11 +126,22 @@ class SyncA2AClient:
         future = self._start(work)
         try:
             return future.result()
+        except CancelledError:
+            raise KeelboltError("this client is closed") from None
         except BaseException:
             future.cancel()  # Ctrl-C cancels the interrupted call
             raise
 
     def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        async def run() -> T:
+            task = asyncio.current_task()
+            assert task is not None
+            self._running.add(task)
+            try:
+                return await work
+            finally:
+                self._running.discard(task)
+
         with self._lock:
             if self._closed:
                 work.close()
@@ -133,7 +150,7 @@ class SyncA2AClient:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="keelbolt-client", daemon=True)
                 self._thread.start()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            return asyncio.run_coroutine_threadsafe(run(), self._loop)
 
     def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         async def following() -> list[T]:

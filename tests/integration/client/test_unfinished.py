@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from keelbolt.client import A2AClient, A2AConnectionError, Task, TaskState, text_of
+from keelbolt.client import A2AClient, A2AConnectionError, SyncA2AClient, Task, TaskState, text_of
+from keelbolt.errors import KeelboltError
 from tests.integration.client.bad_agent import BadAgent, bad_agent, result, task
 
 
@@ -50,6 +51,43 @@ async def test_a_task_that_is_returned_unfinished_is_waited_for(agent: BadAgent)
         assert isinstance(unfinished, Task)
         assert unfinished.status.state is TaskState.working
         assert asyncio.get_running_loop().time() - started >= 0.4
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["silent", "broken"])
+async def test_an_unfinished_task_is_returned_if_it_can_not_be_loaded(agent: BadAgent, *, broken: bool) -> None:
+    """An exception would lose the task's id, and the caller would send the message again."""
+
+    async def silent(_asked: Any, writer: asyncio.StreamWriter) -> None:
+        if broken:
+            writer.close()
+        else:
+            await asyncio.sleep(20)
+
+    agent.calls[:] = [result(task("WORKING"), 1), silent]
+    started = asyncio.get_running_loop().time()
+    async with A2AClient(agent.url, timeout=30.0, retry_seconds=0.2) as client:
+        found = await client.send_message("Hi", timeout=1.0)
+    assert isinstance(found, Task)
+    assert found.status.state is TaskState.working
+    assert asyncio.get_running_loop().time() - started < 10
+
+
+async def test_closing_the_blocking_client_ends_the_calls_of_other_threads(agent: BadAgent) -> None:
+    called = asyncio.Event()
+
+    async def busy(_asked: Any, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        called.set()
+
+    agent.calls[:] = [busy]
+    client = SyncA2AClient(agent.url, retry_seconds=60.0)
+    call = asyncio.ensure_future(asyncio.to_thread(client.get_task, "t"))
+    await called.wait()
+    await asyncio.sleep(0.1)  # the call waits for its next attempt
+    await asyncio.to_thread(client.close)
+    with pytest.raises(KeelboltError, match="this client is closed"):
+        await asyncio.wait_for(call, 10)
 
 
 async def test_a_dead_connection_is_replaced_for_a_call_that_may_be_repeated() -> None:

@@ -146,6 +146,13 @@ def test_a_failed_connection_sent_nothing() -> None:
     assert [getattr(each, "sent", None) for each in (made, never)] == [True, False]
 
 
+@pytest.mark.parametrize("metadata", ["x", ["x"], 5])
+def test_metadata_that_is_no_object_is_ignored(metadata: Any) -> None:
+    detail = {"reason": "TASK_NOT_FOUND", "metadata": metadata}
+    found = from_jsonrpc({"code": -32001, "message": "", "data": [detail]}, status=200, headers={})
+    assert type(found) is errors.TaskNotFoundError
+
+
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: (

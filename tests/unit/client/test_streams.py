@@ -297,3 +297,22 @@ async def test_a_restored_storage_is_shown_as_a_snapshot() -> None:
         ("6", False),
         ("7", False),
     ]
+
+
+async def test_a_task_that_ends_after_an_empty_subscription_keeps_its_last_events() -> None:
+    """A stopping server closes a quiet stream, and the task ends before the client loads it."""
+    agent = Agent(
+        [StreamFrame(task(), "1"), CUT],
+        [],
+        [StreamFrame(chunk("x"), "2"), StreamFrame(status(TaskState.completed), "3")],
+        tasks=[task(TaskState.completed, "x")],
+    )
+    found = await agent.events(resumes=True)
+    assert [(event.id, event.last) for event in found] == [("1", False), ("2", False), ("3", True)]
+    assert agent.subscribed == ["1", "1"]
+
+
+async def test_a_subscription_after_the_last_event_ends() -> None:
+    agent = Agent([StreamFrame(task(), "3"), CUT], [], [], tasks=[task(TaskState.completed)])
+    assert [event.id for event in await agent.events(resumes=True)] == ["3"]
+    assert agent.subscribed == ["3", "3"]
