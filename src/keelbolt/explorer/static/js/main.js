@@ -108,7 +108,7 @@ async function show() {
   } catch (error) {
     if (signal.aborted) return;
     if (error.status === 401) {
-      await signInPage(main, error);
+      await signInPage(main, error, signal);
       return;
     }
     if (!main.querySelector("h1")) replace(main, h("div", { class: "view-head" }, h("h1", {}, view.title)));

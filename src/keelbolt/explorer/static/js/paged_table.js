@@ -3,14 +3,14 @@
 import { h, replace } from "./dom.js";
 import { send } from "./api.js";
 import { ago, fullMoment } from "./format.js";
-import { empty } from "./pieces.js";
+import { empty, problem } from "./pieces.js";
 
 export const since = (text) => text && h("time", { datetime: text, title: fullMoment(text), class: "dim" }, ago(text));
 
 // `call(token)` returns the call for a page; `items` is the member of the response that holds the rows.
 export async function pagedTable({ call, items, heads, row, nothing }, panel, signal) {
   const rows = h("tbody");
-  const more = h("button", { type: "button", onclick: load }, "More");
+  const more = h("button", { type: "button", onclick: next }, "More");
   const table = h(
     "table",
     {},
@@ -26,6 +26,15 @@ export async function pagedTable({ call, items, heads, row, nothing }, panel, si
     rows,
   );
   let token = "";
+  async function next() {
+    more.disabled = true;
+    try {
+      await load();
+    } catch (error) {
+      if (!signal.aborted) replace(panel, rows.childElementCount > 0 && table, problem(error, next));
+    }
+    more.disabled = false;
+  }
   async function load() {
     const page = await send(call(token), { signal });
     if (signal.aborted) return;
@@ -47,7 +56,5 @@ export async function pagedTable({ call, items, heads, row, nothing }, panel, si
     );
   }
   more.hidden = true;
-  await load().catch((error) => {
-    if (!signal.aborted) replace(panel, empty("Loading failed", error.message));
-  });
+  await next();
 }

@@ -62,7 +62,8 @@ export const empty = (title, ...more) =>
 
 export function tabs(label, items, chosen, onChoose) {
   const list = h("div", { class: "tabs", role: "tablist", "aria-label": label });
-  const panel = h("div", { role: "tabpanel", class: "tabpanel", tabindex: "-1" });
+  const newPanel = () => h("div", { role: "tabpanel", class: "tabpanel", tabindex: "-1" });
+  let panel = newPanel();
   const buttons = items.map(({ id, title, count }, index) => {
     const button = h(
       "button",
@@ -97,11 +98,13 @@ export function tabs(label, items, chosen, onChoose) {
       button.setAttribute("aria-selected", String(at === index));
       button.tabIndex = at === index ? 0 : -1;
     });
+    const before = panel;
+    panel = newPanel(); // a late response for another tab draws into the old panel
     panel.setAttribute("aria-labelledby", `tab-${items[index].id}`);
-    panel.replaceChildren();
+    before.replaceWith(panel);
     onChoose(items[index].id, panel);
   }
-  return { element: h("div", {}, list, panel), choose, panel, start: () => choose(chosen) };
+  return { element: h("div", {}, list, panel), choose, start: () => choose(chosen) };
 }
 
 export function field(label, control, hint) {

@@ -72,8 +72,9 @@ export function signInForm(card, ...more) {
 }
 
 // Replaces a view that requires authentication; the view opens after the sign-in.
-export async function signInPage(main, error) {
+export async function signInPage(main, error, signal) {
   const card = await agentCard().catch(() => ({ name: "this agent" }));
+  if (signal.aborted) return;
   replace(
     main,
     h(

@@ -1,7 +1,8 @@
 // One message and its response, shown as it arrives.
 
 import { announce, h, replace, soon } from "../dom.js";
-import { rpc, send } from "../api.js";
+import { FOREIGN } from "../agents.js";
+import { ApiError, rpc, send } from "../api.js";
 import { questionOf } from "../decision.js";
 import { ENDED, PAUSED, precise, stateLabel, stateName } from "../format.js";
 import { raw } from "../json.js";
@@ -10,6 +11,8 @@ import { badge, copyAs, problem } from "../pieces.js";
 import { follow } from "../stream.js";
 
 const RAW_EVENTS = 500; // raw events kept for display
+const UNKNOWN =
+  "The connection broke before the agent responded. It may have received the message: check that before you send it again.";
 
 export function exchange(params, { stream, taskLink, onTask, onAnswer }) {
   const call = rpc(stream ? "SendStreamingMessage" : "SendMessage", params, { stream });
@@ -22,6 +25,7 @@ export function exchange(params, { stream, taskLink, onTask, onAnswer }) {
   let failed = null;
   let asked = null;
   let count = 0;
+  let attempts = 0;
 
   const head = h("div", { class: "row" });
   const body = h("div", { class: "stack" });
@@ -139,8 +143,12 @@ export function exchange(params, { stream, taskLink, onTask, onAnswer }) {
       await follow({
         signal,
         // A repeat with the same key returns the same task; once its id is known, the stream resumes at the last event.
-        call: (after) =>
-          task ? { ...rpc("SubscribeToTask", { id: task.id }, { stream: true }), after } : { ...call, after },
+        call: (after) => {
+          if (task) return { ...rpc("SubscribeToTask", { id: task.id }, { stream: true }), after };
+          attempts += 1;
+          if (FOREIGN && attempts > 1) throw new ApiError(UNKNOWN); // sent without a key: a repeat may create another task
+          return { ...call, after };
+        },
         over: () => Boolean(answered) || [...ENDED, ...PAUSED].includes(stateName(state)),
         onEvent: (frame) => {
           keep(frame);

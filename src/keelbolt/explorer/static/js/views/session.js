@@ -5,7 +5,7 @@ import { send } from "../api.js";
 import { entryList } from "../entry_list.js";
 import { bytes, shorten } from "../format.js";
 import { masked, raw, tree } from "../json.js";
-import { copyAs, copyButton, empty, facts, tabs, tag, time } from "../pieces.js";
+import { copyAs, copyButton, empty, facts, problem, tabs, tag, time } from "../pieces.js";
 import { link, setQuery } from "../router.js";
 import { named, state, tenant } from "../state_calls.js";
 
@@ -93,12 +93,21 @@ function page(id, session, panel, signal) {
 async function everything(session, name, options, panel, signal) {
   const entries = [];
   let after = 0;
-  for (;;) {
-    const call = state(`/sessions/${named(session.ref)}/${name}`, { after, limit: PAGE });
-    const found = await send(call, { signal, quiet: after > 0 });
-    entries.push(...found.entries);
-    if (!found.more) break;
-    after = found.next;
+  try {
+    for (;;) {
+      const call = state(`/sessions/${named(session.ref)}/${name}`, { after, limit: PAGE });
+      const found = await send(call, { signal, quiet: after > 0 });
+      entries.push(...found.entries);
+      if (!found.more) break;
+      after = found.next;
+    }
+  } catch (error) {
+    if (!signal.aborted)
+      replace(
+        panel,
+        problem(error, () => everything(session, name, options, panel, signal)),
+      );
+    return;
   }
   replace(panel, entryList(entries, options));
 }

@@ -20,7 +20,7 @@ export function history(signal) {
   async function look() {
     const hours = Number(choice.value);
     const found = await send(ops("GET", "/system/history", { query: { hours } }), { signal }).catch(() => null);
-    if (!found || signal.aborted) return;
+    if (!found || signal.aborted || hours !== Number(choice.value)) return;
     const { buckets, bucketSeconds } = found;
     const end = Date.now() / 1000;
     const plot = (title, lines, show) => drawn(title, lines, show, buckets, end - hours * 3600, end, bucketSeconds);

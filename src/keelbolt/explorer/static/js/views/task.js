@@ -117,8 +117,7 @@ async function open({ main, parts: [, id], query, signal, me }) {
     if (tab === "webhooks") {
       const draw = async () => {
         webhooks = (await send(call("GET", "/webhooks"), { signal, quiet: true }).catch(() => ({ webhooks }))).webhooks;
-        if (current?.tab === "webhooks" || panel.isConnected)
-          replace(panel, webhookList(webhooks, { call, again: draw }));
+        replace(panel, webhookList(webhooks, { call, again: draw }));
       };
       draw();
       return { grow: later(draw, 500) };
@@ -191,9 +190,15 @@ async function open({ main, parts: [, id], query, signal, me }) {
         ),
     );
   }
+  let requested = 0;
+  let drawn = 0;
   const refresh = later(async () => {
+    const number = (requested += 1);
     try {
-      about = await look(Boolean(log.floor || log.gap));
+      const found = await look(Boolean(log.floor || log.gap));
+      if (number < drawn) return; // a later request had a newer state
+      drawn = number;
+      about = found;
       draw();
     } catch (error) {
       if (!signal.aborted && error.status === 404)

@@ -138,11 +138,12 @@ async function open({ main, query, signal, me }) {
       found = await page(anew ? "" : token, PAGE, wanted);
     } catch (error) {
       if (first) throw error; // the router retries the whole view
-      if (!signal.aborted && !wanted.aborted)
-        replace(
-          place,
-          problem(error, () => load(anew)),
-        );
+      if (signal.aborted || wanted.aborted) return;
+      more.disabled = false;
+      replace(
+        place,
+        problem(error, () => load(anew)),
+      );
       return;
     }
     if (wanted.aborted) return;
@@ -180,7 +181,17 @@ async function open({ main, query, signal, me }) {
   }
 
   async function chooseAll() {
-    while (token && shown.size < MOST && !signal.aborted) take(await page(token, 100));
+    const wanted = loading.signal; // another filter ends the selection
+    try {
+      while (token && shown.size < MOST) {
+        const found = await page(token, 100, wanted);
+        if (wanted.aborted) return;
+        take(found);
+      }
+    } catch (error) {
+      if (!signal.aborted && !wanted.aborted) replace(place, problem(error, chooseAll));
+      return;
+    }
     for (const task of shown.values()) chosen.set(task.id, task);
     draw();
   }
@@ -366,11 +377,12 @@ async function open({ main, query, signal, me }) {
   // A task outside the list may have been counted in another state before, so the totals are requested again.
   const recount = later(async () => {
     if (signal.aborted) return;
+    const wanted = loading.signal;
     const counted = await send(ops("GET", "/tasks", { query: { ...asked(), pageSize: 1 } }), {
       signal,
       quiet: true,
     }).catch(() => null);
-    if (counted) {
+    if (counted && !wanted.aborted) {
       answer.states = counted.states;
       answer.total = counted.total;
       draw();
