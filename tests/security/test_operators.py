@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
+from keelbolt.auth import Principal, TokenAuthenticator
 from keelbolt.errors import InvalidValue
+from keelbolt.operations.call import SYSTEM_OPERATOR as SYSTEM
 from keelbolt.operations.table import PREFIX, ROUTES
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
@@ -84,6 +86,24 @@ async def test_an_operator_sees_no_other_tenant(tenant: str) -> None:
                 assert b"carol" not in reply.body
         mine = await asked(app, bearer("carol", "globex"), "GET", f"/tasks/{tasks['carol']}")
         assert b"secret of carol" in mine.body, "nothing was erased or cancelled"
+
+
+async def test_an_operator_without_a_tenant_sees_no_tenant_with_a_long_name() -> None:
+    """The name of a partition that gets too long is shortened, also within the name of its tenant."""
+    owner = Principal("名" * 12, "会" * 15)
+    olga, otto = (Principal(name, roles=frozenset({role})) for name, role in (("olga", "operator"), ("otto", SYSTEM)))
+    keys = {"key-of-the-owner": owner, "key-of-operator-olga": olga, "key-of-operator-otto": otto}
+    headers = {principal: [("authorization", f"Bearer {key}")] for key, principal in keys.items()}
+    card = AgentCardConfig(name="A", description="Has tenants.")
+    async with A2AServer(worker=echo, agent_card=card, auth=TokenAuthenticator.of(keys)) as server:
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "secret"}]}
+        sent = await call(server.app, "SendMessage", {"message": message}, headers=headers[owner])
+        task_id = sent.json["result"]["task"]["id"]
+        for principal, status in ((olga, 404), (otto, 200)):
+            who, named = headers[principal], {"tenant": owner.tenant, "owner": owner.owner}
+            assert (await asked(server.app, who, "GET", f"/tasks/{task_id}", **named)).status == status
+            listed = await asked(server.app, who, "GET", "/tasks", all="true")
+            assert (task_id.encode() in listed.body) == (status == 200)
 
 
 async def test_the_whole_system_is_for_operators_of_all_tenants() -> None:

@@ -21,6 +21,9 @@ class Credentials:
 
     def __init__(self, auth: AuthLike | None = None, headers: Mapping[str, str] | None = None) -> None:
         self.headers = dict(headers or {})
+        for name, value in self.headers.items():
+            if not (name + value).isascii() or not value.isprintable():
+                raise ValueError(f"the header {name} must be ASCII text without line breaks")
         self.httpx: Any = None
         self._source: TokenSource | None = None
         self._fixed: str | None = None
@@ -49,7 +52,7 @@ class Credentials:
 
 
 def _authorization(token: object) -> str:
-    if not isinstance(token, str) or not token.strip() or not token.isprintable():
-        raise ValueError("a token must be a text without line breaks")
+    if not isinstance(token, str) or not token.strip() or not (token.isascii() and token.isprintable()):
+        raise ValueError("a token must be ASCII text without line breaks")
     token = token.strip()
     return token if " " in token else f"Bearer {token}"

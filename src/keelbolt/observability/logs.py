@@ -176,10 +176,11 @@ _NAMED = re.compile(
     r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|(?:bearer|basic)\s+[^\s"',;]+|[^\s"',;&)}\]]+)""",
     re.IGNORECASE,
 )
-_PASSWORD_IN_URL = re.compile(r"(://[^\s/:@]*):[^\s/@]+@")
+_PASSWORD_IN_URL = re.compile(r"(://[^\s/:@]*):[^\s/]+@")
 _KNOWN_FORMS = re.compile(
     r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"  # a JSON Web Token
     r"|\b(?:sk|pk|rk)[-_][\w-]{16,}"
+    r"|\b(?:kb|whsec)_[\w+/=-]{20,}"  # Keelbolt's own keys and webhook secrets
     r"|\bgh[opsur]_\w{20,}"
     r"|\bxox[abprs]-[\w-]{10,}"
     r"|\bAKIA[0-9A-Z]{16}\b"

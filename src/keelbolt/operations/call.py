@@ -113,6 +113,8 @@ def sees(caller: Principal, partition: str, reach: Reach) -> bool:
     if reach == "own":
         return False
     tenant, divided, owner = partition.partition("/")
+    if "~" in tenant and tenant != ANONYMOUS.partition:  # a shortened name: the tenant is not readable
+        return False
     if not caller.tenant:  # owners without a tenant: "alice", and "alice//acme" for a tenant that alice names herself
         return not divided or owner.startswith("/")
     anyone = Principal(tenant=caller.tenant).partition  # "acme/"

@@ -38,7 +38,7 @@ from keelbolt.server.settings import ServerSettings
 from keelbolt.server.sse import Streams
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.settings import TaskSettings
-from keelbolt.tasks.storage import Storage
+from keelbolt.tasks.storage import InMemoryStorage, Storage
 from keelbolt.tasks.worker import AnyWorker, Dependency, LifecycleHooks, handler_of
 from keelbolt.webhooks.delivery import Deliverer, DeliverySettings
 from keelbolt.webhooks.post import Poster
@@ -157,8 +157,13 @@ class A2AServer:
             await self._stack.aclose()
         self._stack = self._routes = None
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the tasks are in the memory of this process."""
+        return isinstance(self._storage, InMemoryStorage) or self._storage in ("memory", "memory:", "memory://")
+
     def _engine(self) -> TaskEngine:
-        if self._storage in ("memory", "memory:"):
+        if self.in_memory:
             logger.warning("tasks are kept in memory and lost when this process ends; storage='sqlite:///…' keeps them")
         options: dict[str, Any] = {
             "settings": self.task_settings,

@@ -25,7 +25,7 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from keelbolt.errors import KeelboltError
+from keelbolt.errors import InvalidValue, KeelboltError
 from keelbolt.grpc.address import reserved
 from keelbolt.observability.logs import log_to_stderr
 from keelbolt.server.origins import is_loopback
@@ -287,6 +287,10 @@ def serve(
     """Serve until SIGTERM or SIGINT."""
     if processes < 1:
         raise KeelboltError("processes must be at least 1")
+    if processes > 1 and server.in_memory:
+        raise InvalidValue(
+            "memory can't be shared by several processes; use one process, or sqlite:///path, postgresql:// or redis://"
+        )
     server._check_exposure(host)  # noqa: SLF001 - the same package; gRPC is checked where it listens
     logged = logger.isEnabledFor(logging.INFO)
     if not logging.getLogger().handlers and not logging.getLogger("keelbolt").handlers:

@@ -246,6 +246,13 @@ def test_an_agent_that_can_not_start_reports_why_and_exits(folder: Path, process
 # --------------------------------------------------------------------------------------------------------- processes
 
 
+def test_several_processes_do_not_serve_from_memory(folder: Path) -> None:
+    """Each would have its own tasks, so a client would not find its task in another process."""
+    ran = refused(folder, "agent:parrot", "--port", "0", "--storage", "memory:", "--processes", "2")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: memory can't be shared by several processes; use one process, or sqlite:///")
+
+
 def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(folder: Path) -> None:
     with serving(folder, "agent:parrot", "--processes", "2", "--operators", "loopback") as agent:
         agent.until("as process", 2)

@@ -31,6 +31,14 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize("text", ["tökén", "line\nbreak", "€"])
+def test_credentials_that_no_header_can_have_are_a_value_error(text: str) -> None:
+    for options in ({"auth": text}, {"headers": {"X-API-Key": text}}):
+        with pytest.raises(ValueError, match="must be ASCII text without line breaks") as refused:
+            A2AClient("http://agent.example", **options)
+        assert text not in str(refused.value)
+
+
 @pytest.mark.parametrize("url", BAD)
 def test_a_bad_url_is_a_value_error(url: str) -> None:
     with pytest.raises(ValueError) as refused:

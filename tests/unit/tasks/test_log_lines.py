@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from keelbolt.observability.logs import JSONLines
+from keelbolt.auth import new_secret
+from keelbolt.observability.logs import JSONLines, masked
 from keelbolt.observability.tracing import CARRIER
 from keelbolt.tasks import Envelope, TaskContext, runner
+from keelbolt.webhooks.signing import new_signing_secret
 from tests.integration.tasks.stage import Stage, message, until
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -83,3 +85,13 @@ async def test_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
             await until(lambda: lines(caplog, "dead letter"))
     [line] = lines(caplog, "is a dead letter after 2 attempts")
     assert (line["task"], line["context"]) == (sent.task.record.task_id, sent.task.record.context_id)
+
+
+@pytest.mark.parametrize("secret", [new_secret(), new_signing_secret()], ids=["key", "webhook"])
+def test_keelbolts_own_secrets_are_masked(secret: str) -> None:
+    assert masked(f"the receiver refused {secret} today") == "the receiver refused ••• today"
+
+
+def test_a_password_with_an_at_sign_is_masked() -> None:
+    """Clients of databases accept it without an escape."""
+    assert masked("can't open postgresql://user:p@ss-word@host/db") == "can't open postgresql://user:•••@host/db"
