@@ -29,7 +29,7 @@ logger = logging.getLogger("keelbolt.auth")
 
 MAX_SET_BYTES = 1_000_000
 MAX_KEYS = 64
-RETRY_SECONDS = 1.0  # between attempts while no keys are loaded
+RETRY_SECONDS = 1.0  # between attempts while there are no usable keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,12 @@ class JWKSCache:
 
     async def find(self, algorithm: str, kid: str | None) -> tuple[VerificationKey, ...]:
         """Return the keys that may have signed a token with this header; empty if the issuer has none."""
-        now = self._monotonic()
-        if self._loaded is None or now - self._loaded.at >= self._keep:
+        if (age := self._age()) >= self._keep:
             await self._load_now()
-            if self._loaded is None or self._monotonic() - self._loaded.at >= self._keep:
+            if self._age() >= self._keep:
                 raise AuthUnavailable
             return self._fitting(algorithm, kid)
-        if now - self._loaded.at >= self._refresh:
+        if age >= self._refresh:
             self._start()
         found = self._fitting(algorithm, kid)
         if not found:
@@ -85,6 +84,9 @@ class JWKSCache:
         if task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop():
             task.cancel()
             await asyncio.wait([task])
+
+    def _age(self) -> float:
+        return float("inf") if self._loaded is None else self._monotonic() - self._loaded.at
 
     def _fitting(self, algorithm: str, kid: str | None) -> tuple[VerificationKey, ...]:
         loaded = self._loaded
@@ -113,9 +115,10 @@ class JWKSCache:
             async with asyncio.timeout(self._timeout):
                 keys = await self._fetch()
         except Exception as error:  # noqa: BLE001 - on any error, the cached keys stay
-            if self._loaded is None:
+            usable = self._age() < self._keep
+            if not usable:
                 self._next_at = self._monotonic() + RETRY_SECONDS
-            kept = "keys loaded before stay in use" if self._loaded else "no keys are loaded yet"
+            kept = "keys loaded before stay in use" if usable else "without them, every caller gets 503"
             logger.warning("keys could not be loaded from %s (%s); %s", self._url, _cause(error), kept)
         else:
             self._loaded = _Loaded(keys, self._monotonic())

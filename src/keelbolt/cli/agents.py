@@ -240,6 +240,7 @@ async def _wait(client: A2AClient, task: Task, seconds: float | None) -> Task:
     If the agent can't be reached meanwhile, keep polling: its task survives a restart.
     """
     from keelbolt.client import A2AClientError, A2AConnectionError
+    from keelbolt.errors import BusyError
 
     loop = asyncio.get_running_loop()
     ends = None if seconds is None else loop.time() + seconds
@@ -251,7 +252,7 @@ async def _wait(client: A2AClient, task: Task, seconds: float | None) -> Task:
         try:
             task = await client.get_task(task.id)
             reached = True
-        except A2AConnectionError as error:
+        except (A2AConnectionError, BusyError) as error:
             if reached:
                 print_note(f"{error}; trying again")
             reached = False

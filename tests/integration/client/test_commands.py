@@ -14,7 +14,9 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner, Result
 
+from keelbolt.cli.agents import _wait
 from keelbolt.cli.main import main
+from keelbolt.client import A2AClient, Task, TaskState
 from tests.integration.client.bad_agent import CARD_PATH, Asked, bad_agent, events, result, task
 from tests.integration.client.serving import our_agent
 
@@ -204,3 +206,19 @@ async def test_wrong_arguments(words: tuple[str, ...]) -> None:
     refused = await keelbolt(*words)
     assert refused.exit_code == 2
     assert "Invalid value" in refused.stderr
+
+
+async def test_send_keeps_waiting_while_the_agent_is_busy() -> None:
+    """The message was accepted: a limit on requests must not end the wait for its task."""
+    busy = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
+
+    async def answered(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        over = task("COMPLETED")["task"]
+        writer.write(busy if len(agent.posts) < 4 else result(over, asked.json["id"]))
+        await writer.drain()
+
+    async with bad_agent() as agent:
+        agent.calls[:] = [answered]
+        async with A2AClient(agent.url, retry_seconds=0.0) as client:
+            found = await _wait(client, Task.model_validate(task("WORKING")["task"]), 30)
+    assert found.status.state is TaskState.completed

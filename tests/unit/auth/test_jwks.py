@@ -166,6 +166,20 @@ async def test_without_any_keys_authentication_is_unavailable() -> None:
         assert await authenticator.authenticate(signed(1)) == ALICE
 
 
+async def test_expired_keys_are_replaced_soon_after_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+    ticks = Ticks()
+    async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
+        assert await authenticator.authenticate(signed(1)) == ALICE
+        server.status = 503
+        ticks.now += 86_400
+        with caplog.at_level(logging.WARNING, "keelbolt.auth"), pytest.raises(AuthUnavailable):
+            await authenticator.authenticate(signed(1))
+        assert "stay in use" not in caplog.text
+        server.status = 200
+        ticks.now += RETRY_SECONDS
+        assert await authenticator.authenticate(signed(1)) == ALICE
+
+
 async def test_all_callers_wait_for_one_request() -> None:
     async with KeySetServer(jwk("ES256")) as server, authenticating(server, Ticks()) as authenticator:
         server.delay_seconds = 0.1
