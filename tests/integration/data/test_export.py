@@ -16,9 +16,10 @@ from keelbolt.auth.principal import Principal
 from keelbolt.data import ExportProgress, Inspection, Subject, erase, export, import_export
 from keelbolt.data import importing as importing_module
 from keelbolt.data.families import IMPORTS
-from keelbolt.data.lines import LineReader, LineWriter, encoded
+from keelbolt.data.lines import LineReader, LineWriter, body, bytes_of, check, encoded
 from keelbolt.errors import BadExport, SubjectExists, SubjectNotFound
 from keelbolt.kernel import Kernel, Put, open_storage
+from keelbolt.kernel.contract import MAX_VALUE_BYTES
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_of, rows_with
 from tests.integration.frameworks.kept import fill_a2a, fill_adk, fill_langgraph, fill_openai
@@ -244,3 +245,18 @@ async def test_an_incomplete_subject_is_marked(kernel: Kernel, monkeypatch: pyte
         await import_export(kernel, Pipe(half))
     await erase(kernel, subject)
     assert await rows_with(kernel, "session-1", IMPORTS) == []
+
+
+@pytest.mark.parametrize(
+    "data", [b"\0" * MAX_VALUE_BYTES, b"a" * MAX_VALUE_BYTES, "é😀".encode() * 100], ids=["zeros", "letters", "mixed"]
+)
+def test_the_largest_value_fits_into_a_line(data: bytes) -> None:
+    """Control characters need six bytes each as text; a line that is too long could not be imported."""
+    file = io.BytesIO()
+    writer = LineWriter(file)
+    for line in ({"keelbolt": "export", "format": 1}, {"entry": 1, **body(data)}, {"end": {}}):
+        writer.write(encoded(line))
+    file.seek(0)
+    check(file)
+    file.seek(0)
+    assert bytes_of(list(LineReader(file))[1]) == data
