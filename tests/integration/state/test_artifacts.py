@@ -542,12 +542,12 @@ async def test_a_large_artifact_replaces_more_than_one_commit_can_remove(memory:
     assert await memory.total(Owner(session_id="session").session) == Total(1, 1000)
 
 
-async def test_stores_that_replace_expired_artifacts_at_once(memory: Case) -> None:
+async def test_stores_that_replace_expired_artifacts_at_once(case: Case) -> None:
     """A commit that another process made first is not an error of the put."""
     scope = ArtifactScope(session_id="session")
-    stores = [memory.store(ttl_seconds=10) for _ in range(20)]
+    stores = [case.store(ttl_seconds=10) for _ in range(20)]
     for number in range(len(stores)):
         await stores[0].put_bytes(b"%d" % number, scope=scope)
-    memory.now += 30
+    case.now += 30
     await asyncio.gather(*(store.put_bytes(b"%d" % number, scope=scope) for number, store in enumerate(stores)))
     assert len(await stores[0].list()) == len(stores)
