@@ -370,8 +370,9 @@ async def history(
     payload as a separate member.
     """
     stream, seen = reference(trace), set[bytes]()
+    after = (await scope.log_state(EVENTS, stream)).head  # read first, so that no event is between it and the entries
     entries = await read_all(scope, EVENTS, stream)
-    after = entries[-1].seq if entries else (await scope.log_state(EVENTS, stream)).head
+    after = entries[-1].seq if entries else after
 
     def new(items: Iterable[Event]) -> list[Event]:
         return once(items, *PRINTED, seen=seen)

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StateErased, StorageBusy
 from keelbolt.kernel.blobs import BlobReader, BlobSource
 from keelbolt.kernel.commits import Operation
-from keelbolt.kernel.records import Delete, Insert, Patch, Query, Record, Replace
+from keelbolt.kernel.records import Delete, Insert, Patch, Query, Record, Replace, Version
 from keelbolt.kernel.scope import Scope
 from keelbolt.state.artifacts.record import (
     NEVER,
@@ -294,15 +294,17 @@ class ArtifactRepository:
         ]
         return sorted((kept for kept in found if kept.expires > now), key=lambda kept: (kept.created, kept.id))
 
-    async def delete(self, artifact_id: str) -> bool:
-        """Delete the artifact and return whether it existed."""
+    async def delete(self, artifact_id: str, *checks: Version) -> bool:
+        """Delete the artifact and return whether it existed. If a check fails, return False."""
         for _ in range(ATTEMPTS):
             kept = await self._find(artifact_id)
             if kept is None:
                 return False
             try:
-                await self._change(removed=[kept])
-            except CommitRefused:
+                await self._change(removed=[kept], used=checks)
+            except CommitRefused as refusal:
+                if isinstance(refusal.check, Version):
+                    return False
                 continue
             return kept.expires > self._now()
         raise StorageBusy
