@@ -18,11 +18,11 @@ from keelbolt.data import importing as importing_module
 from keelbolt.data.families import IMPORTS
 from keelbolt.data.lines import Line, LineReader, LineWriter, body, bytes_of, check, encoded
 from keelbolt.errors import BadExport, SubjectExists, SubjectNotFound
-from keelbolt.kernel import Kernel, Put, open_storage
+from keelbolt.kernel import Enqueue, Kernel, Put, open_storage
 from keelbolt.kernel.contract import MAX_VALUE_BYTES
 from keelbolt.state import StateStore
 from keelbolt.state.codec import encode
-from keelbolt.state.families import FAMILIES, SESSIONS, partition_of
+from keelbolt.state.families import FAMILIES, RUNS, SESSIONS, partition_of
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_of, rows_with
 from tests.integration.frameworks.kept import fill_a2a, fill_adk, fill_langgraph, fill_openai
@@ -307,3 +307,29 @@ async def test_a_taken_pause_can_be_taken_from_the_import() -> None:
             await import_export(target, io.BytesIO(await exported(source)))
         async with StateStore(target, types="own") as store:
             assert await store.load_planner_state("token") == {"kept": True}
+
+
+async def test_a_subject_with_more_work_than_one_commit_can_enqueue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import that is interrupted in between enqueues the rest when it is repeated."""
+    keys = [f"session/{number:04}" for number in range(1100)]
+    async with open_storage("memory:") as source, open_storage("memory:") as target:
+        await source.declare(*FAMILIES)
+        scope = source.scoped(partition_of("default"))
+        await scope.commit(Put(SESSIONS, "session", encode("session"), {"seen": 1}))
+        for key in keys:
+            await scope.commit(Put(RUNS, key, encode({}), {"session": "session", "arrived": key}), Enqueue(RUNS, key))
+        data = await exported(source)
+        flush, flushes = importing_module._Group._flush, 0
+
+        async def failing(group: Any, *, last: bool = False) -> None:
+            nonlocal flushes
+            flushes += last
+            if last and flushes == 2:
+                raise ConnectionError
+            await flush(group, last=last)
+
+        monkeypatch.setattr(importing_module._Group, "_flush", failing)
+        with pytest.raises(ConnectionError):
+            await import_export(target, io.BytesIO(data))
+        await import_export(target, io.BytesIO(data))
+        assert await rows_of(target) == await rows_of(source)

@@ -249,12 +249,12 @@ class BusyScope(Scope, frozen=True):
 
     operations: list[Operation]
 
-    async def read_log(self, *names: Any, **limits: Any) -> Any:  # type: ignore[override]
+    async def read_log(self, *names: Any, **limits: Any) -> Any:
         page = await super().read_log(*names, **limits)
         await self._write()
         return page
 
-    async def log_state(self, log: str, stream: str) -> Any:  # type: ignore[override]
+    async def log_state(self, log: str, stream: str) -> Any:
         state = await super().log_state(log, stream)
         if log == TASK_ORDER:
             await self._write()
