@@ -168,6 +168,9 @@ class FileTransfer(Transfer):
 
     async def release(self) -> None:
         def write(turn: WriteJob) -> None:
+            for name, shape in list(self._declared.shapes.items()):
+                if name not in turn.book.catalog.shapes:
+                    turn.book.catalog = declare(turn.connection, turn.book.catalog, shape)
             turn.connection.executemany(TRANSFER["delete_meta"], [(NOTE,), (MARK,)])
             turn.book.mark = None
 
