@@ -15,7 +15,7 @@ from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateRetentio
 from keelbolt.state.codec import encode
 from keelbolt.state.events.streams import read_all
 from keelbolt.state.families import EVENTS, FAMILIES, INBOXES, RUNS, SESSIONS, SWEEPS, TASK_ORDER, TRACES
-from keelbolt.state.inspection import history
+from keelbolt.state.inspection import history, tenants
 from keelbolt.state.retention import StateSweeper, _Sweep, sweep_state, trim
 from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update
 
@@ -293,3 +293,18 @@ async def test_a_followed_history_misses_no_event() -> None:
         async with asyncio.timeout(10):
             assert "node_start" in await anext(lines)
         await lines.aclose()
+
+
+async def test_tenants_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page begins after the last tenant of the previous one, also if its stored name is escaped."""
+    monkeypatch.setattr("keelbolt.state.inspection.TENANTS", 1)
+    named = {"acme", "acme/ada", "acme-x", "é", "x" * 300, "100%"}
+    found: list[str] = []
+    async with open_storage("memory:") as kernel:
+        for tenant in named:
+            async with StateStore(kernel, tenant=tenant) as store:
+                await store.save_update(update(1))
+        while page := await tenants(kernel, after=found[-1] if found else ""):
+            found += page
+            assert len(found) <= len(named)
+    assert len(set(found)) == len(named)
