@@ -111,7 +111,7 @@ class _Exporter:
         self._exported = exported
         self._tell = tell
         self._whole = False
-        self._seen: set[Reference] = set()
+        self._seen: set[bytes] = set()  # digests of written subjects and loose records
 
     async def export(self, target: SubjectLocation) -> None:
         if target.kind != EVERYTHING:
@@ -139,9 +139,11 @@ class _Exporter:
         async def checked() -> list[Record]:
             if home is None or root is None:
                 return some
-            keys = [root.key_of(str(record.fields.get(home[1].name))) for record in some]
-            there = await self._scope.get_many(root.name, keys)
-            return [record for record, subject in zip(some, there, strict=True) if subject is None]
+            named = [record.fields.get(home[1].name) for record in some]
+            refs = list({str(ref) for ref in named if ref is not None})
+            found = await self._scope.get_many(root.name, [root.key_of(ref) for ref in refs])
+            there = {ref for ref, subject in zip(refs, found, strict=True) if subject is not None}
+            return [record for record, ref in zip(some, named, strict=True) if ref is None or str(ref) not in there]
 
         async for record in found:
             some.append(record)
@@ -157,6 +159,8 @@ class _Exporter:
         some: list[tuple[Family, Record]] = []
         size = 0
         async for record in found:
+            if self._known("", family.name, record.key):
+                continue
             some.append((family, record))
             size += len(record.body)
             if len(some) == GROUP or size > PAGE_BYTES:
@@ -167,10 +171,8 @@ class _Exporter:
 
     async def _subject(self, subject: Reference) -> None:
         """Write the subjects that this subject consists of, then its own group, then the subjects that it leads to."""
-        if not self._whole:
-            if subject in self._seen:
-                return
-            self._seen.add(subject)
+        if self._known(*subject):
+            return
         for family, lookup in self._face.members(subject.kind):
             if self._whole and family.queries():
                 continue  # the export of the whole partition lists this family separately
@@ -182,6 +184,13 @@ class _Exporter:
             root = None
         for further in await self._group(subject, root):
             await self._subject(further)
+
+    def _known(self, *place: str) -> bool:
+        """Return whether this was written already, and remember it: a scan returns a record again that moved in it."""
+        mark = hashlib.blake2b("\0".join(place).encode(), digest_size=16).digest()
+        known = mark in self._seen
+        self._seen.add(mark)
+        return known
 
     # ------------------------------------------------------------------------------------------------------- groups
 
@@ -222,6 +231,7 @@ class _Group:
         self._whole = whole
         self._count = 0
         self._blobs: set[str] = set()
+        self._written: set[tuple[str, str]] = set()
         self._streams: list[tuple[str, str, LogState]] = []
         self.leads_to: list[Reference] = []
 
@@ -258,7 +268,10 @@ class _Group:
         return [(family, home[1]) for family, home in homes if home is not None and home[0] == kind]
 
     async def _record(self, family: Family, record: Record) -> None:
-        """Write everything that shares the key of this record, then the record itself."""
+        """Write everything that shares the key of this record, then the record itself; each record once."""
+        if (record.collection, record.key) in self._written:  # saved during the scan, which then returned it again
+            return
+        self._written.add((record.collection, record.key))
         if family.leads_to is not None and not self._whole:
             self.leads_to += family.leads_to(record)
         for name in family.beside:

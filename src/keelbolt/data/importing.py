@@ -161,6 +161,14 @@ class _Group:
 
     async def end(self) -> None:
         await self._leave_stream()
+        while len(self._last) > BATCH:
+            if not self._marked:
+                self._marked = True
+                self._operations.append(Put(IMPORTS, self._key, b""))
+            await self._flush()
+            self._last, further = self._last[:BATCH], self._last[BATCH:]
+            await self._flush(last=True)
+            self._last = further
         if self._marked:
             self._last.append(Delete(IMPORTS, self._key))
         await self._flush(last=True)
@@ -181,6 +189,8 @@ class _Group:
         left = None if expires is None or not family.collection.expiring else expires - now
         write = Restore(record.collection, record.key, record.version, record.body, record.fields, left)
         attached: list[Operation] = [Attach(digest, holder) for digest, holder in line.get("blobs", ())]
+        if self._count() + len(attached) >= BATCH:
+            await self._flush()
         self._records[record.collection, record.key] = record, [write, *attached]
         if (record.collection, record.key) != self._root:
             await self._add(len(record.body))
@@ -253,9 +263,12 @@ class _Group:
 
     async def _add(self, size: int) -> None:
         self._size += size
-        count = len(self._operations) + sum(len(writes) for _, writes in self._records.values())
-        if count >= BATCH or self._size >= BATCH_BYTES:
+        if self._count() >= BATCH or self._size >= BATCH_BYTES:
             await self._flush()
+
+    def _count(self) -> int:
+        """Return the number of collected operations."""
+        return len(self._operations) + sum(len(writes) for _, writes in self._records.values())
 
     async def _append(self) -> None:
         """Queue the collected entries of the stream for appending after the stored ones."""

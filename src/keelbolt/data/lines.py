@@ -16,17 +16,25 @@ from keelbolt.errors import BadExport
 
 FORMAT = 1
 MAX_LINE_BYTES = 64 * 1024 * 1024
+ESCAPE_BYTES = 6  # of an escaped control character
+ESCAPED_BYTES = MAX_LINE_BYTES // 2  # of a text in a line
 _CHECKSUM = len(b',"crc":"00000000"}')
 
 Line = dict[str, Any]
 
 
 def body(data: bytes) -> Line:
-    """Return the members that encode these bytes: ``text`` if they are UTF-8, otherwise ``data`` in Base64."""
+    """Return the members that encode these bytes: ``text`` if they are UTF-8, otherwise ``data`` in Base64.
+
+    A large text whose escapes could exceed the limit of a line is encoded in Base64 too.
+    """
     try:
-        return {"text": data.decode()}
+        text = data.decode()
     except UnicodeDecodeError:
+        text = None
+    if text is None or (len(data) * ESCAPE_BYTES > ESCAPED_BYTES and len(json.dumps(text)) > ESCAPED_BYTES):
         return {"data": base64.b64encode(data).decode()}
+    return {"text": text}
 
 
 def bytes_of(line: Line) -> bytes:

@@ -20,6 +20,15 @@ def ensure_private(path: str | os.PathLike[str]) -> None:
         os.close(create_private(os.path.realpath(path)))
 
 
+def sync_folder(path: str | os.PathLike[str]) -> None:
+    """Make the names of new and renamed files in this folder survive a power loss."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def ensure_private_folder(path: str | os.PathLike[str]) -> None:
     """Create the folder if it is missing; missing parents get the umask's permissions. Raises OSError."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)  # noqa: PTH100, PTH103, PTH120

@@ -296,7 +296,11 @@ FACE = Face(
             expires=_expires,
             value=_value,
         ),
-        Family(title="pause leases", collection=Collection(PAUSE_LEASES, fields={"lease": str}, expiring=True)),
+        Family(
+            title="pause leases",
+            collection=Collection(PAUSE_LEASES, fields={"lease": str}, expiring=True),
+            travels=False,  # its expiry is unknown, and its holder uses the other store
+        ),
         Family(
             title="patches",
             collection=Collection(PATCHES, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),

@@ -15,6 +15,7 @@ from typing import Any
 from keelbolt.data.display import LARGE_BYTES, SOME, first_of, log_page, plain, when
 from keelbolt.errors import BlobNotFound
 from keelbolt.kernel import BlobReader, Entry, Kernel, Page, Query, Record, Scope
+from keelbolt.kernel.requests import check_partition
 from keelbolt.state.artifacts.record import NEVER, ArtifactRecord
 from keelbolt.state.codec import decode
 from keelbolt.state.engine.writes import BURSTS
@@ -38,6 +39,7 @@ from keelbolt.state.families import (
     TRACES,
     TRAJECTORIES,
     UPDATES,
+    partition_of,
 )
 from keelbolt.state.names import name, unnamed
 
@@ -143,8 +145,9 @@ TENANTS = 1000  # tenants in one list
 
 
 async def tenants(kernel: Kernel, *, after: str = "") -> list[str]:
-    """Return the tenants that have state here, sorted by name; for a long name, its digest."""
-    found = await kernel.partitions(after=STATE + after, limit=TENANTS)
+    """Return the tenants that have state here, sorted by stored name; for a long name, its digest."""
+    check_partition(STATE + after)
+    found = await kernel.partitions(after=partition_of(after) if after else STATE, limit=TENANTS)
     return [original(partition.removeprefix(STATE)) for partition in found if partition.startswith(STATE)]
 
 
@@ -370,8 +373,9 @@ async def history(
     payload as a separate member.
     """
     stream, seen = reference(trace), set[bytes]()
+    after = (await scope.log_state(EVENTS, stream)).head  # read first, so that no event is between it and the entries
     entries = await read_all(scope, EVENTS, stream)
-    after = entries[-1].seq if entries else (await scope.log_state(EVENTS, stream)).head
+    after = entries[-1].seq if entries else after
 
     def new(items: Iterable[Event]) -> list[Event]:
         return once(items, *PRINTED, seen=seen)

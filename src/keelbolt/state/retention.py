@@ -10,6 +10,7 @@ number; the search reads few entries, regardless of the log's length. A store in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, fields
@@ -18,7 +19,7 @@ from typing import Any
 
 from keelbolt.data.sweeping import Removed, sweep_expired, sweep_in_turn
 from keelbolt.errors import CommitRefused, InvalidState, LogTrimmed
-from keelbolt.kernel import Delete, Drop, Head, Kernel, Operation, Put, Query, Record, Scope, Trim, Version
+from keelbolt.kernel import Delete, Drop, Head, Kernel, Operation, Put, Query, Record, Remove, Scope, Trim, Version
 from keelbolt.state.artifacts.record import NEVER, ArtifactRecord, Owner
 from keelbolt.state.artifacts.repository import ArtifactRepository, WriteOrder
 from keelbolt.state.codec import decode, encode
@@ -30,6 +31,7 @@ from keelbolt.state.families import (
     CONTEXTS,
     CONTROLS,
     EVENTS,
+    INBOXES,
     MEMORY,
     PATCHES,
     PLANNER_EVENTS,
@@ -78,7 +80,9 @@ async def forget_session(scope: Scope, noted: Record) -> bool:
     ):
         query = Query(collection, {"session": ref}, order=order)
         while records := (await scope.find(query, limit=PAGE)).records:
-            gone = (Delete(collection, record.key, version=record.version) for record in records)
+            gone: list[Operation] = [Delete(collection, record.key, version=record.version) for record in records]
+            if collection == RUNS:
+                gone += [each for record in records for each in (Remove(RUNS, record.key), Drop(INBOXES, record.key))]
             if not await _done(scope, unused, *gone):
                 return False
     logs = (UPDATES, STEERING, TASK_ORDER)
@@ -176,14 +180,15 @@ class _Sweep:
         policy, ref = self._policy, noted.key
         if policy.sessions is not None and self._unused(noted, policy.sessions):
             unused = Query(ARTIFACTS, {"session": ref}, order="rank", until=self._before(policy.sessions))
-            await self._remove_artifacts(unused)
+            await self._remove_artifacts(unused, Version(SESSIONS, ref, noted.version))
             if self._dry or await forget_session(self._scope, noted):
                 self.swept.sessions += 1
                 return
         await self._trim("updates", UPDATES, ref, bundles=False)
         await self._trim("steering", STEERING, ref, bundles=False)
         if policy.tasks is not None:
-            await self._tasks(ref, self._before(policy.tasks))
+            with contextlib.suppress(LogTrimmed):  # another process trimmed the order of tasks meanwhile
+                await self._tasks(ref, self._before(policy.tasks))
         if policy.max_trajectories is not None:
             query = Query(TRAJECTORIES, {"session": ref}, order="saved")
             self.swept.trajectories += await self._oldest(query, policy.max_trajectories)
@@ -213,6 +218,8 @@ class _Sweep:
         through = came.floor
         while through < came.head:
             page = await self._scope.read_log(TASK_ORDER, ref, after=through, before=came.head + 1, limit=PAGE)
+            if not page.entries:  # the session was erased meanwhile
+                return
             kept = [entry.seq for entry in page.entries if entry.data.decode() in left]
             through = kept[0] - 1 if kept else page.entries[-1].seq
             if kept:
@@ -242,15 +249,15 @@ class _Sweep:
         while not self._dry and (gone := await self._shelf.sweep()):
             self.swept.artifacts += gone
 
-    async def _remove_artifacts(self, query: Query, *, keep: int = 0) -> None:
-        """Remove the first artifacts of the query, except the last ``keep``."""
+    async def _remove_artifacts(self, query: Query, *checks: Version, keep: int = 0) -> None:
+        """Remove the first artifacts of the query, except the last ``keep``, while the checks hold."""
         extra = (await self._scope.count(query, cap=1_000_000)).value - keep if keep else None
         async for record in self._scope.scan(query):
             if extra is not None:
                 if extra <= 0:
                     return
                 extra -= 1
-            if self._dry or await self._shelf.delete(ArtifactRecord.of(record).id):
+            if self._dry or await self._shelf.delete(ArtifactRecord.of(record).id, *checks):
                 self.swept.artifacts += 1
 
     async def _oldest(self, query: Query, keep: int) -> int:

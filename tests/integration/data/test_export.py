@@ -16,12 +16,17 @@ from keelbolt.auth.principal import Principal
 from keelbolt.data import ExportProgress, Inspection, Subject, erase, export, import_export
 from keelbolt.data import importing as importing_module
 from keelbolt.data.families import IMPORTS
-from keelbolt.data.lines import LineReader, LineWriter, encoded
+from keelbolt.data.lines import Line, LineReader, LineWriter, body, bytes_of, check, encoded
 from keelbolt.errors import BadExport, SubjectExists, SubjectNotFound
-from keelbolt.kernel import Kernel, Put, open_storage
+from keelbolt.kernel import Enqueue, Kernel, Put, open_storage
+from keelbolt.kernel.contract import MAX_VALUE_BYTES
+from keelbolt.state import StateStore
+from keelbolt.state.codec import encode
+from keelbolt.state.families import FAMILIES, RUNS, SESSIONS, partition_of
 from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from tests.integration.data.filling import fill_state, fill_tasks, fill_turns, rows_of, rows_with
 from tests.integration.frameworks.kept import fill_a2a, fill_adk, fill_langgraph, fill_openai
+from tests.integration.state.things import binding, update
 from tests.integration.tasks.conftest import ENGINES, store_url
 from tests.integration.tasks.stage import message
 
@@ -244,3 +249,87 @@ async def test_an_incomplete_subject_is_marked(kernel: Kernel, monkeypatch: pyte
         await import_export(kernel, Pipe(half))
     await erase(kernel, subject)
     assert await rows_with(kernel, "session-1", IMPORTS) == []
+
+
+@pytest.mark.parametrize(
+    "data", [b"\0" * MAX_VALUE_BYTES, b"a" * MAX_VALUE_BYTES, "é😀".encode() * 100], ids=["zeros", "letters", "mixed"]
+)
+def test_the_largest_value_fits_into_a_line(data: bytes) -> None:
+    """Control characters need six bytes each as text; a line that is too long could not be imported."""
+    file = io.BytesIO()
+    writer = LineWriter(file)
+    written: list[Line] = [{"keelbolt": "export", "format": 1}, {"entry": 1, **body(data)}, {"end": {}}]
+    for line in written:
+        writer.write(encoded(line))
+    file.seek(0)
+    check(file)
+    file.seek(0)
+    assert bytes_of(list(LineReader(file))[1]) == data
+
+
+async def test_a_store_in_use_is_exported_once(tmp_path: Path) -> None:
+    """A session that is used during the export moves to the end of its index; the export still contains it once."""
+    moved: list[asyncio.Task[Any]] = []
+    async with open_storage(f"sqlite:///{tmp_path}/agent.db") as source, open_storage("memory:") as target:
+        await source.declare(*FAMILIES)
+        scope = source.scoped(partition_of("default"))
+        for number in range(300):
+            await scope.commit(Put(SESSIONS, f"s{number}", encode(f"s{number}"), {"seen": number + 1}))
+
+        def use(progress: ExportProgress) -> None:
+            if progress.records == 10:
+                again = scope.commit(Put(SESSIONS, "s3", encode("s3"), {"seen": 1000}))
+                moved.append(asyncio.ensure_future(again))
+
+        file = io.BytesIO()
+        result = await export(source, None, file, tell=use)
+        await moved[0]
+        file.seek(0)
+        imported = await import_export(target, file)
+    assert (imported.new, result.records) == (300, 300)
+
+
+async def test_data_without_a_session_is_exported_beside_a_session_called_none() -> None:
+    async with open_storage("memory:") as source, open_storage("memory:") as target:
+        async with StateStore(source, types="own") as store:
+            await store.save_update(update(1, session="None"))
+            await store.save_remote_binding(binding(router_session_id=None))
+        await import_export(target, io.BytesIO(await exported(source)))
+        assert (await rows_of(target))["record"] == (await rows_of(source))["record"]
+
+
+async def test_a_taken_pause_can_be_taken_from_the_import() -> None:
+    """A lease is not exported: its holder uses the other store, and it would never expire."""
+    async with open_storage("memory:") as source, open_storage("memory:") as target:
+        async with StateStore(source, types="own") as store:
+            await store.save_planner_state("token", {"kept": True})
+            assert await store.take_planner_state("token", lease_seconds=60) is not None
+            await import_export(target, io.BytesIO(await exported(source)))
+        async with StateStore(target, types="own") as store:
+            assert await store.load_planner_state("token") == {"kept": True}
+
+
+async def test_a_subject_with_more_work_than_one_commit_can_enqueue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import that is interrupted in between enqueues the rest when it is repeated."""
+    keys = [f"session/{number:04}" for number in range(1100)]
+    async with open_storage("memory:") as source, open_storage("memory:") as target:
+        await source.declare(*FAMILIES)
+        scope = source.scoped(partition_of("default"))
+        await scope.commit(Put(SESSIONS, "session", encode("session"), {"seen": 1}))
+        for key in keys:
+            await scope.commit(Put(RUNS, key, encode({}), {"session": "session", "arrived": key}), Enqueue(RUNS, key))
+        data = await exported(source)
+        flush, flushes = importing_module._Group._flush, 0
+
+        async def failing(group: Any, *, last: bool = False) -> None:
+            nonlocal flushes
+            flushes += last
+            if last and flushes == 2:
+                raise ConnectionError
+            await flush(group, last=last)
+
+        monkeypatch.setattr(importing_module._Group, "_flush", failing)
+        with pytest.raises(ConnectionError):
+            await import_export(target, io.BytesIO(data))
+        await import_export(target, io.BytesIO(data))
+        assert await rows_of(target) == await rows_of(source)

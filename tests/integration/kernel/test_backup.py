@@ -154,6 +154,28 @@ async def test_a_backup_with_writes_in_between_is_removed(
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_a_log_of_another_database_is_not_applied_to_a_restored_file(tmp_path: Path) -> None:
+    """SQLite would write the pages of a left write-ahead log into the restored file."""
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    async with open_storage(f"sqlite:///{tmp_path}/agent.db") as kernel:
+        await kernel.declare(PLAIN)
+        await kernel.scoped("p").commit(Put("plain", "key", b"saved"))
+        await backup_storage(kernel, tmp_path / "backup.db")
+        await kernel.scoped("p").commit(Put("plain", "key", b"later"))
+        (crashed / "agent.db-wal").write_bytes((tmp_path / "agent.db-wal").read_bytes())
+    url = f"sqlite:///{crashed}/agent.db"
+    with pytest.raises(DestinationInUse, match="db-wal"):
+        await restore_storage(tmp_path / "backup.db", url)
+    (crashed / "agent.db-wal").unlink()
+    await restore_storage(tmp_path / "backup.db", url)
+    async with open_storage(url) as kernel:
+        await kernel.declare(PLAIN)
+        record = await kernel.scoped("p").get("plain", "key")
+        assert record is not None
+        assert record.body == b"saved"
+
+
 async def test_every_damage_of_a_portable_backup_is_noticed(tmp_path: Path) -> None:
     async with open_storage(f"sqlite:///{tmp_path}/a.db") as one:
         await fill(one)

@@ -672,6 +672,20 @@ def _transfer(kernel: Kernel) -> Transfer:
     return kernel.transfer()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_collections_that_only_the_destination_declares_stay_declared(places: Places, engine: str) -> None:
+    found = Collection("found", fields={"a": str}, indexes=(Index("a", equal=("a",)),))
+    async with (
+        open_storage("memory:", declare=[PLAIN]) as one,
+        open_storage(places.url(engine), declare=[found]) as other,
+    ):
+        await one.commit("p", Insert("plain", "a", b""))
+        await copy_storage(one, other)
+        await other.commit("p", Insert("found", "b", b"", {"a": "1"}))
+        page = await other.find("p", Query("found", {"a": "1"}))
+        assert [record.key for record in page.records] == ["b"]
+
+
 @pytest.mark.parametrize("source", ENGINES)
 async def test_an_empty_partition_is_copied(places: Places, source: str) -> None:
     async with open_storage(places.url(source), declare=[PLAIN]) as one, open_storage(places.url("sqlite")) as other:

@@ -530,3 +530,24 @@ async def test_many_artifacts_at_once_into_one_session(shared_url: str) -> None:
         refs = await asyncio.gather(*put)
         assert len({ref.id for ref in refs}) == 600
         assert len(await store.artifact_store.list(scope=scope)) == 500
+
+
+async def test_a_large_artifact_replaces_more_than_one_commit_can_remove(memory: Case) -> None:
+    store = memory.store(max_session_bytes=1000)
+    scopes = [ArtifactScope(session_id="session", trace_id=f"trace-{number}") for number in range(400)]
+    await asyncio.gather(*(store.put_bytes(b"", namespace=f"n{at}", scope=one) for at, one in enumerate(scopes[:200])))
+    await asyncio.gather(*(store.put_bytes(b"x", namespace=f"n{at}", scope=one) for at, one in enumerate(scopes)))
+    ref = await store.put_bytes(b"x" * 1000, scope=scopes[0])
+    assert await store.list() == [ref]
+    assert await memory.total(Owner(session_id="session").session) == Total(1, 1000)
+
+
+async def test_stores_that_replace_expired_artifacts_at_once(case: Case) -> None:
+    """A commit that another process made first is not an error of the put."""
+    scope = ArtifactScope(session_id="session")
+    stores = [case.store(ttl_seconds=10) for _ in range(20)]
+    for number in range(len(stores)):
+        await stores[0].put_bytes(b"%d" % number, scope=scope)
+    case.now += 30
+    await asyncio.gather(*(store.put_bytes(b"%d" % number, scope=scope) for number, store in enumerate(stores)))
+    assert len(await stores[0].list()) == len(stores)

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from keelbolt.errors import InvalidState, InvalidValue
-from keelbolt.kernel import Kernel
+from keelbolt.kernel import Append, Draft, Enqueue, Kernel, Operation, Put, Scope, Trim, open_storage
 from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateRetention, StateStore, StateSwept, TaskStatus
-from keelbolt.state.families import SESSIONS, SWEEPS, TRACES
-from keelbolt.state.retention import StateSweeper, sweep_state, trim
+from keelbolt.state.codec import encode
+from keelbolt.state.events.streams import read_all
+from keelbolt.state.families import EVENTS, FAMILIES, INBOXES, RUNS, SESSIONS, SWEEPS, TASK_ORDER, TRACES
+from keelbolt.state.inspection import history, tenants
+from keelbolt.state.retention import StateSweeper, _Sweep, sweep_state, trim
 from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update
 
 DAY = 86400.0
@@ -202,3 +205,106 @@ async def test_one_process_sweeps_in_each_period(file_url: str) -> None:
 def test_sweep_every_is_checked(every: Any) -> None:
     with pytest.raises(InvalidState, match="sweep_every"):
         StateStore("memory:", sweep_every=every)
+
+
+async def test_a_removed_session_leaves_no_run(store: StateStore) -> None:
+    """The work item of its run is removed with it, and the controls that other processes sent to it."""
+    await store.save_task(task(1))
+
+    async def run(kernel: Kernel) -> None:
+        scope = kernel.scoped(store.partition)
+        started = Put(RUNS, "session/task-1", encode({}), {"session": "session", "arrived": "1"})
+        sent = Append(INBOXES, "session/task-1", (Draft("one", b"{}"),))
+        await scope.commit(started, Enqueue(RUNS, "session/task-1"), sent)
+
+    async def left(kernel: Kernel) -> tuple[Any, int]:
+        scope = kernel.scoped(store.partition)
+        return await scope.work(RUNS, "session/task-1"), (await scope.log_state(INBOXES, "session/task-1")).head
+
+    await store.host.ask(run)
+    assert (await swept(store, later=2 * DAY, sessions=DAY)).sessions == 1
+    assert await store.host.ask(left) == (None, 0)
+
+
+async def test_artifacts_of_a_session_that_is_used_again_stay() -> None:
+    """A sweep that has listed the session as unused does not remove its artifacts."""
+    policy = StateRetention(sessions=DAY)
+    retention = ArtifactRetentionConfig(ttl_seconds=0)
+    async with open_storage("memory:") as kernel, StateStore(kernel, artifact_retention=retention) as store:
+        await store.save_update(update(1))
+        await store.artifact_store.put_text("kept", scope=ArtifactScope(session_id="session"))
+        scope = kernel.scoped(store.partition)
+        listed = await scope.get(SESSIONS, "session")
+        assert listed is not None
+        used = {"seen": int((time.time() + 2 * DAY) * 1e6)}
+        await scope.commit(Put(SESSIONS, "session", listed.body, used))
+        sweep = _Sweep(scope, policy, lambda: time.time() + 2 * DAY, dry=False)
+        await sweep._session(listed)
+        assert len(await store.artifact_store.list()) == 1
+        assert not sweep.swept
+
+
+class BusyScope(Scope, frozen=True):
+    """A scope in which another writer commits once, after the first read of a log."""
+
+    operations: list[Operation]
+
+    async def read_log(self, *names: Any, **limits: Any) -> Any:
+        page = await super().read_log(*names, **limits)
+        await self._write()
+        return page
+
+    async def log_state(self, log: str, stream: str) -> Any:
+        state = await super().log_state(log, stream)
+        if log == TASK_ORDER:
+            await self._write()
+        return state
+
+    async def _write(self) -> None:
+        if self.operations:
+            await self.commit(self.operations.pop())
+
+
+async def test_a_log_that_is_trimmed_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keelbolt.state.events.streams.PAGE", 2)
+    async with open_storage("memory:", declare=FAMILIES) as kernel:
+        scope = BusyScope(kernel, "~state/default", [Trim(EVENTS, "trace", 4)])
+        for number in range(6):
+            await scope.commit(Append(EVENTS, "trace", (Draft("one", b"%d" % number),)))
+        assert [entry.seq for entry in await read_all(scope, EVENTS, "trace")] == [5, 6]
+
+
+async def test_an_order_of_tasks_that_is_trimmed_during_a_sweep() -> None:
+    async with open_storage("memory:") as kernel, StateStore(kernel) as store:
+        await store.save_task(task(1, status=TaskStatus.COMPLETE, updated_at=LONG_AGO))
+        await store.save_task(task(2, status=TaskStatus.COMPLETE, updated_at=LONG_AGO))
+        scope = BusyScope(kernel, store.partition, [Trim(TASK_ORDER, "session", 1)])
+        assert (await sweep_state(scope, StateRetention(tasks=DAY))).tasks == 2
+
+
+async def test_a_followed_history_misses_no_event() -> None:
+    """An event that arrives while an empty history is read is followed."""
+    async with open_storage("memory:") as kernel, StateStore(kernel) as store:
+        scope = kernel.scoped(store.partition)
+        await store.save_event(event(1.0, trace="other"))
+        (entry,) = (await scope.read_log(EVENTS, "other")).entries
+        busy = BusyScope(kernel, store.partition, [Append(EVENTS, "trace", (Draft(entry.kind, entry.data),))])
+        lines = history(busy, "trace", follow=True)
+        async with asyncio.timeout(10):
+            assert "node_start" in await anext(lines)
+        await lines.aclose()
+
+
+async def test_tenants_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page begins after the last tenant of the previous one, also if its stored name is escaped."""
+    monkeypatch.setattr("keelbolt.state.inspection.TENANTS", 1)
+    named = {"acme", "acme/ada", "acme-x", "é", "x" * 300, "100%"}
+    found: list[str] = []
+    async with open_storage("memory:") as kernel:
+        for tenant in named:
+            async with StateStore(kernel, tenant=tenant) as store:
+                await store.save_update(update(1))
+        while page := await tenants(kernel, after=found[-1] if found else ""):
+            found += page
+            assert len(found) <= len(named)
+    assert len(set(found)) == len(named)

@@ -627,3 +627,13 @@ def test_a_digest_is_shown_when_wanted() -> None:
     assert asyncio.run(memory.get_llm_context()) == {
         "conversation_memory": {"recent_turns": [{"user": "u", "assistant": "a"}]}
     }
+
+
+async def test_flush_ends_if_another_strategy_loads_pending_turns() -> None:
+    """A program that no longer summarises can load and flush the state of one that did."""
+    rolling = MemoryConversation(ShortTermMemoryConfig(strategy="rolling_summary"), Summariser())
+    state = rolling.to_dict() | {"pending": [{"user_message": "user 1", "assistant_response": "answer 1"}]}
+    conversation = MemoryConversation(ShortTermMemoryConfig(strategy="truncation"))
+    conversation.from_dict(state)
+    await conversation.flush()
+    assert conversation.to_dict()["pending"] != []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 
-from keelbolt.kernel.declarations import dump_fields
+from keelbolt.kernel.declarations import CheckedCollection, dump_fields
 from keelbolt.kernel.memory.content import Content
 from keelbolt.kernel.transfer.ports import (
     PAGE_BYTES,
@@ -125,6 +125,7 @@ def _pages(rows: Sequence[Row]) -> Iterator[list[Row]]:
 class MemoryTransfer(Transfer):
     def __init__(self, content: Content) -> None:
         self._content = content
+        self._declared: dict[str, CheckedCollection] = {}
 
     def place(self) -> str:
         return f"memory:{id(self._content):x}"
@@ -144,6 +145,7 @@ class MemoryTransfer(Transfer):
         self._content.ledger.last_fence = max(self._content.ledger.last_fence, fence)
 
     async def wipe(self) -> None:
+        self._declared = dict(self._content.declared.shapes)
         self._content.wipe()
 
     async def note(self) -> str | None:
@@ -163,4 +165,8 @@ class MemoryTransfer(Transfer):
         content.mark = changed_mark(content.mark, state, copy, now=content.now(), seconds=seconds, if_held=if_held)
 
     async def release(self) -> None:
+        for name, shape in self._declared.items():
+            if name not in self._content.declared.shapes:
+                self._content.declared.shapes[name] = shape
+                self._content.declare(shape)
         self._content.note = self._content.mark = None

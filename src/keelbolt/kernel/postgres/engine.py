@@ -466,6 +466,7 @@ class PostgresKernel(BaseKernel):
             schema=self._schema,
             url=self._url,
             learn=self._learn,
+            declare_missing=self._declare_missing,
         )
 
     async def _learn(self) -> None:
@@ -473,6 +474,12 @@ class PostgresKernel(BaseKernel):
         async with self._readers.reading() as connection:
             self._catalog = await load_catalog(connection, self._sql, self._catalog)
         self.declared.shapes |= {name: shape for name, (shape, _) in self._catalog.shapes.items()}
+
+    async def _declare_missing(self) -> None:
+        """Declare the collections of this process that a copy lacks."""
+        for name, shape in list(self.declared.shapes.items()):
+            if name not in self._catalog.shapes:
+                await self._declare(shape)
 
 
 def _fit(shape: CheckedCollection, index: int, bound: bytes) -> bytes:

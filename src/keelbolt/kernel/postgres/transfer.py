@@ -57,6 +57,7 @@ class SchemaTransfer(Transfer):
         schema: str,
         url: str,
         learn: Callable[[], Awaitable[None]],
+        declare_missing: Callable[[], Awaitable[None]],
     ) -> None:
         self._connect = connect
         self._writing = writing
@@ -64,6 +65,7 @@ class SchemaTransfer(Transfer):
         self._schema = schema
         self._url = url
         self._learn = learn
+        self._declare_missing = declare_missing
         self._lock = catalog_lock(schema)
         self._loader = PostgresLoader(self._sql, schema, self._lock)
 
@@ -148,6 +150,8 @@ class SchemaTransfer(Transfer):
                 await connection.execute(self._sql["set_meta"], MARK, mark.dump())
 
     async def release(self) -> None:
+        await self._learn()
+        await self._declare_missing()
         await self._rows("delete_meta", [NOTE, MARK])
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from keelbolt.errors import BadBackup, CopyOutdated, DestinationInUse
 from keelbolt.kernel.declarations import CheckedCollection, Declarations, load_fields
 from keelbolt.kernel.ledger import NewEntry, RecordState, StreamState, WorkRow
-from keelbolt.kernel.private_files import ensure_private
+from keelbolt.kernel.private_files import ensure_private, sync_folder
 from keelbolt.kernel.sqlite.connection import Connect, SqliteConnection, prepare_reader, translate
 from keelbolt.kernel.sqlite.export import TRANSFER, FileSource
 from keelbolt.kernel.sqlite.files import check_place
@@ -168,6 +168,9 @@ class FileTransfer(Transfer):
 
     async def release(self) -> None:
         def write(turn: WriteJob) -> None:
+            for name, shape in list(self._declared.shapes.items()):
+                if name not in turn.book.catalog.shapes:
+                    turn.book.catalog = declare(turn.connection, turn.book.catalog, shape)
             turn.connection.executemany(TRANSFER["delete_meta"], [(NOTE,), (MARK,)])
             turn.book.mark = None
 
@@ -290,6 +293,9 @@ def restore_file(place: Path, path: str, tell: Tell) -> None:
     check_place(Path(path))
     if Path(path).exists():
         raise DestinationInUse(f"{Path(path).name!r} exists already; choose another file")
+    for log in (Path(f"{path}{ending}") for ending in ("-wal", "-journal")):
+        if log.exists() and log.stat().st_size:  # SQLite would write its pages into the restored file
+            raise DestinationInUse(f"{log.name!r} is left of another database; move it away, or choose another file")
     partial = Path(f"{path}.partial")
     partial.unlink(missing_ok=True)
     try:
@@ -297,6 +303,7 @@ def restore_file(place: Path, path: str, tell: Tell) -> None:
             _copy(source, target, tell)
             target.execute("PRAGMA journal_mode = WAL").fetchone()
         partial.rename(path)
+        sync_folder(partial.parent)
     except sqlite3.Error as error:
         raise translate(error) from error
     finally:

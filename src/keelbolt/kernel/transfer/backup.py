@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from keelbolt.errors import BadBackup, DestinationInUse, TransferError
 from keelbolt.kernel.ids import new_id
-from keelbolt.kernel.private_files import create_private
+from keelbolt.kernel.private_files import create_private, sync_folder
 from keelbolt.kernel.transfer.copy import (
     Copied,
     CopyProgress,
@@ -54,11 +54,7 @@ def new_file(place: Path) -> Iterator[Path]:
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.rename(place)
-        folder = os.open(place.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(place.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise TransferError(

@@ -117,7 +117,7 @@ class Transfer(ABC):
 
     @abstractmethod
     async def release(self) -> None:
-        """Remove the copy's note and the mark in one transaction."""
+        """Remove the copy's note and the mark in one transaction. Declare collections of this process that it lacks."""
 
 
 # --------------------------------------------------------------------------------------------------------- write blocks

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StateErased, StorageBusy
 from keelbolt.kernel.blobs import BlobReader, BlobSource
 from keelbolt.kernel.commits import Operation
-from keelbolt.kernel.records import Delete, Insert, Patch, Query, Record, Replace
+from keelbolt.kernel.records import Delete, Insert, Patch, Query, Record, Replace, Version
 from keelbolt.kernel.scope import Scope
 from keelbolt.state.artifacts.record import (
     NEVER,
@@ -40,7 +40,7 @@ from keelbolt.state.types import ArtifactRetentionConfig
 
 ATTEMPTS = 100
 PAGE = 200
-BATCH = 100  # artifacts in one commit
+BATCH = 100  # artifacts that one commit adds, and that it removes
 
 
 class ArtifactRepository:
@@ -151,17 +151,24 @@ class ArtifactRepository:
         session_id = wanted[0].owner.session_id
         life = self._lives(session_id) if self._lives is not None and session_id is not None else None
         for _ in range(ATTEMPTS):
-            found = await asyncio.gather(*map(self._place, wanted))
-            by_id = {kept.id: kept for kept in reversed(found)}  # equal bytes are one artifact
-            added = [kept for kept in by_id.values() if not kept.version]
-            used = [
-                Patch(ARTIFACTS, key(kept.id), {"rank": kept.rank, "expires": kept.expires}, version=kept.version)
-                for kept in by_id.values()
-                if kept.version
-            ]
             try:
+                placed = await asyncio.gather(*map(self._place, wanted))
+                if expired := {kept.id: kept for _, kept in placed if kept is not None}:
+                    await self._change(removed=list(expired.values()))
+                found = [kept for kept, _ in placed]
+                by_id = {kept.id: kept for kept in reversed(found)}  # equal bytes are one artifact
+                added = [kept for kept in by_id.values() if not kept.version]
+                used = [
+                    Patch(ARTIFACTS, key(kept.id), {"rank": kept.rank, "expires": kept.expires}, version=kept.version)
+                    for kept in by_id.values()
+                    if kept.version
+                ]
+                victims = await self._victims(added, by_id)
+                while len(victims) > BATCH:  # a commit has a limited number of operations
+                    await self._change(removed=victims[:BATCH])
+                    victims = victims[BATCH:]
                 checks = (life.check,) if life is not None else ()
-                await self._change(added=added, removed=await self._victims(added, by_id), used=[*checks, *used])
+                await self._change(added=added, removed=victims, used=[*checks, *used])
             except CommitRefused as refusal:
                 if is_tombstone(refusal) and (life is None or not life.goes_on(refusal)):
                     raise StateErased("put_artifact", refusal) from refusal
@@ -171,19 +178,23 @@ class ArtifactRepository:
             return [by_id[kept.id] for kept in found]
         raise StorageBusy
 
-    async def _place(self, wanted: ArtifactRecord) -> ArtifactRecord:
-        """Return the artifact with its id, and with its record's version if the same artifact is already stored."""
+    async def _place(self, wanted: ArtifactRecord) -> tuple[ArtifactRecord, ArtifactRecord | None]:
+        """Return the artifact with its id, and with its record's version if the same artifact is already stored.
+
+        The second value is an expired artifact with this id, which must be removed first.
+        """
         for artifact_id in artifact_ids(wanted.sha256, wanted.namespace, wanted.owner):
             there = await self._find(artifact_id)
             if there is None or there.same(wanted):
+                expired = None
                 if there is not None and there.expires <= self._now():
-                    await self._change(removed=[there])
-                    there = None
+                    there, expired = None, there
                 kept = there or replace(wanted, id=artifact_id)
                 ttl = self._retention.ttl_seconds
                 lasting = kept.pinned or ttl <= 0
                 rank = self._order.rank() + (NEVER if kept.pinned else 0)
-                return replace(kept, rank=rank, expires=NEVER if lasting else self._now() + ttl * 1_000_000)
+                expires = NEVER if lasting else self._now() + ttl * 1_000_000
+                return replace(kept, rank=rank, expires=expires), expired
         raise StorageBusy  # can't happen: three different hashes are all taken
 
     def _check(self, size: int, owner: Owner) -> None:
@@ -283,15 +294,17 @@ class ArtifactRepository:
         ]
         return sorted((kept for kept in found if kept.expires > now), key=lambda kept: (kept.created, kept.id))
 
-    async def delete(self, artifact_id: str) -> bool:
-        """Delete the artifact and return whether it existed."""
+    async def delete(self, artifact_id: str, *checks: Version) -> bool:
+        """Delete the artifact and return whether it existed. If a check fails, return False."""
         for _ in range(ATTEMPTS):
             kept = await self._find(artifact_id)
             if kept is None:
                 return False
             try:
-                await self._change(removed=[kept])
-            except CommitRefused:
+                await self._change(removed=[kept], used=checks)
+            except CommitRefused as refusal:
+                if isinstance(refusal.check, Version):
+                    return False
                 continue
             return kept.expires > self._now()
         raise StorageBusy

@@ -22,7 +22,11 @@ async def read_all(scope: Scope, log: str, stream: str) -> list[Entry]:
     entries: list[Entry] = []
     after: int | None = None
     while True:
-        page = await scope.read_log(log, stream, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
+        try:
+            page = await scope.read_log(log, stream, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
+        except LogTrimmed:  # a sweep trimmed entries that were not read yet: start again at the new beginning
+            entries, after = [], None
+            continue
         entries.extend(page.entries)
         if not page.entries or page.entries[-1].seq >= page.head:
             return entries

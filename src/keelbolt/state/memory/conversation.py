@@ -102,6 +102,8 @@ class MemoryConversation:
         """Return when all pending turns are summarised and stored, or when summarising is degraded."""
         while self._contents.pending and self._health in (MemoryHealth.HEALTHY, MemoryHealth.RETRY):
             self._start()
+            if not _runs(self._work):  # another strategy loaded turns that a rolling summary left pending
+                break
             await _ended(self._work)
         await _ended(self._work)  # it may still be storing the last summary
         if self._absorbed:  # the loop that should have stored it has ended
