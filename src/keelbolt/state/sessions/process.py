@@ -324,13 +324,28 @@ class SessionProcess:
             assert lease is not None
             worker = lease.name
             seconds = self._seconds
-            claims = await self._ask(lambda kernel: kernel.claim(RUNS, worker, limit=CLAIMS, lease_seconds=seconds))
-            for claim in claims:
-                if worker != lease.name:  # the lease was lost meanwhile: no heartbeat would renew these claims
-                    self._unwanted.append(claim)
-                else:
-                    await self._hand_over(claim)
-            return len(claims)
+            asked = asyncio.ensure_future(
+                self._ask(lambda kernel: kernel.claim(RUNS, worker, limit=CLAIMS, lease_seconds=seconds))
+            )
+            try:
+                claims = list(await asyncio.shield(asked))
+            except asyncio.CancelledError:
+                asked.add_done_callback(self._claimed_late)
+                raise
+            count = len(claims)
+            try:
+                while claims:
+                    if worker != lease.name:  # the lease was lost meanwhile: no heartbeat would renew these claims
+                        break
+                    await self._hand_over(claims[0])
+                    claims.pop(0)
+            finally:  # otherwise the heartbeat would renew claims that were not passed on because of an error
+                self._unwanted.extend(claims)
+            return count
+
+    def _claimed_late(self, asked: asyncio.Future[Sequence[Claim]]) -> None:
+        if not asked.cancelled() and asked.exception() is None:
+            self._unwanted.extend(asked.result())
 
     async def _hand_over(self, claim: Claim) -> None:
         place = (claim.partition, claim.key)

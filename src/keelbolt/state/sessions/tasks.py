@@ -223,6 +223,7 @@ class SessionTasks:
         self._registry = TaskRegistry()
         self._inboxes: dict[str, SteeringInbox] = {}
         self._progressed: set[str] = set()  # tasks whose progress is about to be stored
+        self._failing: set[asyncio.Task[None]] = set()  # store the end of tasks that could not begin
         self._unsaved: set[str] = set()  # tasks whose end could not be stored
         self._unowned: set[str] = set()  # tasks that were unfinished when the session was opened and have no holder
 
@@ -292,10 +293,15 @@ class SessionTasks:
             return
         failed = self._store.types.TaskStatus(TaskStatus.FAILED.value)
         self._registry.change(task.task_id, status=failed, error=NOT_STARTED)
-        with contextlib.suppress(KeelboltError):  # logged, and repeated when the work item is released
-            self._store.save_task(task, checks=run.checks)
+        failing = asyncio.get_running_loop().create_task(self._fail(task, run), name="session-discard")
+        self._failing.add(failing)
+        failing.add_done_callback(self._failing.discard)
+
+    async def _fail(self, task: TaskState, run: SessionRun) -> None:
+        with contextlib.suppress(KeelboltError):  # logged; the work item is released, and the end stored again
+            await self._save(task)
         with contextlib.suppress(KeelboltError):
-            self._runs.end(run)
+            self.end(run)
 
     async def change(self, task_id: str, *, status: TaskStatus | None = None, **fields: Any) -> TaskState | None:
         """Change a task and store it; return None if it is unknown or already finished."""
