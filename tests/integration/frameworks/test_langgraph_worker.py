@@ -125,7 +125,7 @@ async def test_the_graph_stops_when_its_text_can_not_be_written(monkeypatch: pyt
     async def agent(state: MessagesState) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"])]}
 
-    async def slow(state: MessagesState) -> dict[str, Any]:  # noqa: ARG001
+    async def slow(state: MessagesState) -> dict[str, Any]:
         running.append("slow")
         try:
             await asyncio.sleep(60)
