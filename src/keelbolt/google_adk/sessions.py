@@ -27,6 +27,7 @@ from keelbolt.kernel import (
     Draft,
     Drop,
     Entry,
+    FieldIn,
     Insert,
     Kernel,
     Operation,
@@ -230,6 +231,8 @@ class KeelboltSessionService(Service, BaseSessionService):
             fields = {**record.fields, "updated": at}
             try:
                 await scope.commit(
+                    # Versions restart at 1 when a session is deleted and created again, so its time is compared, too.
+                    FieldIn(SESSIONS, key, "updated", (record.fields["updated"],)),
                     Replace(SESSIONS, key, record.version, _encode(stored), fields),
                     Append(EVENTS, key, (draft,)),
                     *writes,

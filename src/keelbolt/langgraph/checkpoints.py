@@ -26,6 +26,8 @@ from keelbolt.langgraph.records import (
     BLOB_BYTES,
     FORMAT,
     INLINE_BYTES,
+    MAX_VALUES,
+    RECORD_BYTES,
     Channel,
     ChannelWrite,
     Lane,
@@ -103,11 +105,13 @@ class _Values:
 
     thread: str
     known: Recent[str, None]
+    inline: int = INLINE_BYTES  # values up to this size are stored in the record that refers to them
     operations: dict[str, tuple[Operation, ...]] = field(default_factory=dict)
+    bytes: int = 0  # of the values in records
 
     async def ref(self, scope: Scope, value: Typed) -> Ref:
         kind, data = value
-        if len(data) <= INLINE_BYTES:
+        if len(data) <= self.inline:
             return Ref(kind, data)
         digest = digest_of(value)
         key = value_key(self.thread, digest)
@@ -120,7 +124,8 @@ class _Values:
         thread = name(self.thread)
         if key in self.known:
             return (FieldNotIn(VALUES, key, "dying", (True,)),)
-        if len(data) < BLOB_BYTES:
+        if len(data) < BLOB_BYTES and self.bytes + len(data) <= RECORD_BYTES:
+            self.bytes += len(data)
             return (Put(VALUES, key, encode(StoredValue(FORMAT, kind, data)), {"thread": thread}),)
         blob = await scope.stage_blob(data)
         body = encode(StoredValue(FORMAT, kind, b""))
@@ -178,7 +183,8 @@ class Checkpoints:
                 head = await self._head(scope, new.lane)
             if not new.forks and (why := conflict(new, head)):
                 raise CheckpointConflict(new.lane.thread, new.lane.namespace, parent=new.parent, head=head.id, why=why)
-            values = _Values(new.lane.thread, self._known)
+            changed = (typed for typed in new.values.values() if typed is not None)
+            values = _Values(new.lane.thread, self._known, inline_limit(changed))
             channels = await self._channels(scope, new, head, values, inherit=refusal is None)
             stored = StoredCheckpoint(
                 FORMAT,
@@ -244,7 +250,7 @@ class Checkpoints:
         refusal: CommitRefused | None = None
         for _ in range(ATTEMPTS):
             kept = {} if found is None else {w.index: w for w in decode(StoredWrites, found.body).writes}
-            values = _Values(lane.thread, self._known)
+            values = _Values(lane.thread, self._known, inline_limit(typed for _, _, typed, _ in writes))
             for index, channel, typed, path in writes:
                 if index < 0 or index not in kept:
                     kept[index] = ChannelWrite(index, channel, await values.ref(scope, typed), path)
@@ -419,6 +425,12 @@ class Checkpoints:
     def forget(self) -> None:
         """Clear the cache of heads, after checkpoints were deleted."""
         self._heads.clear()
+
+
+def inline_limit(values: Iterable[Typed]) -> int:
+    """Return the size up to which values are stored inline: higher if a commit can't store all others separately."""
+    sizes = sorted((len(data) for _, data in values), reverse=True)
+    return max(INLINE_BYTES, sizes[MAX_VALUES]) if len(sizes) > MAX_VALUES else INLINE_BYTES
 
 
 def conflict(new: NewCheckpoint, head: _Head) -> str | None:

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
-from keelbolt.errors import CommitRefused
-from keelbolt.kernel import Attach, Delete, Detach, Operation, Patch, Put, Query, Record, Replace, Scope
+from keelbolt.errors import CommitRefused, StorageBusy
+from keelbolt.kernel import Absent, Attach, Delete, Detach, Operation, Patch, Put, Query, Record, Replace, Scope
 from keelbolt.langgraph.checkpoints import ATTEMPTS, Checkpoints
 from keelbolt.langgraph.families import CHECKPOINTS, HEADS, VALUES, WRITES
 from keelbolt.langgraph.records import (
@@ -27,9 +27,20 @@ BATCH = 200  # deletions per commit
 
 
 async def delete_thread(scope: Scope, thread: str) -> None:
-    """Delete a thread; its heads first, so that readers no longer find it."""
-    for collection in (HEADS, CHECKPOINTS, WRITES, VALUES):
-        await _delete(scope, [record async for record in _of_thread(scope, collection, thread)])
+    """Delete a thread; its heads first, so that readers no longer find it.
+
+    A run that starts meanwhile creates a new head. Its checkpoints are deleted as a whole, too, or not at all.
+    """
+    for _ in range(ATTEMPTS):
+        await _delete_all(scope, _of_thread(scope, HEADS, thread))
+        try:
+            await _delete_all(scope, _of_thread(scope, CHECKPOINTS, thread), headless=True)
+            await _delete_all(scope, _of_thread(scope, WRITES, thread), headless=True)
+        except CommitRefused:
+            continue
+        await collect(scope, thread)
+        return
+    raise StorageBusy
 
 
 async def delete_runs(scope: Scope, checkpoints: Checkpoints, runs: Iterable[str]) -> None:
@@ -74,19 +85,23 @@ async def copy_thread(scope: Scope, source: str, target: str) -> None:
         if isinstance(blob := record.fields.get("blob"), str):
             operations.append(Attach(blob, f"{VALUES}/{key}"))
         await scope.commit(*operations)
-    copies: list[Operation] = []
-    async for record in _of_thread(scope, WRITES, source):
-        writes = decode(StoredWrites, record.body)
-        lane = Lane(target, writes.namespace)
-        fields = {"thread": name(target), "checkpoint": lane.checkpoint(writes.checkpoint)}
-        copies.append(Put(WRITES, lane.task(writes.checkpoint, writes.task), record.body, fields))
-    async for record in _of_thread(scope, CHECKPOINTS, source):
-        stored = decode(StoredCheckpoint, record.body)
-        lane = Lane(target, stored.namespace)
-        body = encode(msgspec.structs.replace(stored, thread=target))
-        fields = {**record.fields, "thread": name(target), "lane": lane.key}
-        copies.append(Put(CHECKPOINTS, lane.checkpoint(stored.id), body, fields))
-    await asyncio.gather(*[scope.commit(copy) for copy in copies])  # the kernel groups them into large transactions
+    async for records in _batches(_of_thread(scope, WRITES, source)):
+        copies: list[Operation] = []
+        for record in records:
+            writes = decode(StoredWrites, record.body)
+            lane = Lane(target, writes.namespace)
+            fields = {"thread": name(target), "checkpoint": lane.checkpoint(writes.checkpoint)}
+            copies.append(Put(WRITES, lane.task(writes.checkpoint, writes.task), record.body, fields))
+        await asyncio.gather(*[scope.commit(copy) for copy in copies])  # the kernel groups them
+    async for records in _batches(_of_thread(scope, CHECKPOINTS, source)):
+        copies = []
+        for record in records:
+            stored = decode(StoredCheckpoint, record.body)
+            lane = Lane(target, stored.namespace)
+            body = encode(msgspec.structs.replace(stored, thread=target))
+            fields = {**record.fields, "thread": name(target), "lane": lane.key}
+            copies.append(Put(CHECKPOINTS, lane.checkpoint(stored.id), body, fields))
+        await asyncio.gather(*[scope.commit(copy) for copy in copies])
     async for record in _of_thread(scope, HEADS, source):
         namespace = decode(StoredHead, record.body).namespace
         body = encode(StoredHead(FORMAT, target, namespace))
@@ -101,22 +116,24 @@ async def collect(scope: Scope, thread: str) -> None:
     again, which changes its version, so that it is not removed.
     """
     needed = await _needed(scope, thread)
-    marked: dict[str, Record] = {}
-    async for record in _of_thread(scope, VALUES, thread):
-        if record.key not in needed:
-            marked[record.key] = record
+    marked: dict[str, tuple[int, str | None]] = {}  # key → its version after the mark, its blob
+    async for records in _batches(_of_thread(scope, VALUES, thread)):
+        unused = [record for record in records if record.key not in needed]
+        marks = [Patch(VALUES, record.key, {"dying": True}, version=record.version) for record in unused]
+        await asyncio.gather(*[_try(scope, mark) for mark in marks])
+        for record in unused:
+            found = record.fields.get("blob")
+            marked[record.key] = record.version + 1, found if isinstance(found, str) else None
     if not marked:
         return
-    for record in marked.values():
-        await _try(scope, Patch(VALUES, record.key, {"dying": True}, version=record.version))
     needed = await _needed(scope, thread)
-    for record in marked.values():
-        if record.key in needed:
-            continue
-        operations: list[Operation] = [Delete(VALUES, record.key, version=record.version + 1)]
-        if isinstance(blob := record.fields.get("blob"), str):
-            operations.append(Detach(blob, f"{VALUES}/{record.key}"))
-        await _try(scope, *operations)
+    doomed: list[list[Operation]] = []
+    for key, (version, blob) in marked.items():
+        if key not in needed:
+            detach = [Detach(blob, f"{VALUES}/{key}")] if blob is not None else []
+            doomed.append([Delete(VALUES, key, version=version), *detach])
+    for start in range(0, len(doomed), BATCH):
+        await asyncio.gather(*[_try(scope, *operations) for operations in doomed[start : start + BATCH]])
 
 
 async def _try(scope: Scope, *operations: Operation) -> None:
@@ -168,13 +185,20 @@ async def _delete_checkpoints(scope: Scope, lane: Lane, ids: Iterable[str]) -> N
     await _commit(scope, doomed)
 
 
-async def _delete(scope: Scope, records: Sequence[Record]) -> None:
-    doomed: list[Operation] = []
-    for record in records:
-        doomed.append(Delete(record.collection, record.key))
-        if isinstance(blob := record.fields.get("blob"), str):
-            doomed.append(Detach(blob, f"{VALUES}/{record.key}"))
-    await _commit(scope, doomed)
+async def _delete_all(scope: Scope, records: AsyncIterator[Record], *, headless: bool = False) -> None:
+    """Delete records in batches. Raise CommitRefused if ``headless`` and a lane of the records has a head."""
+    doomed: dict[str, Operation] = {}
+    lanes: dict[str, Operation] = {}
+    async for record in records:
+        doomed[record.key] = Delete(record.collection, record.key)
+        if headless:
+            lane = record.key.rsplit("/", 2 if record.collection == WRITES else 1)[0]
+            lanes[lane] = Absent(HEADS, lane)
+        if len(doomed) >= BATCH:
+            await scope.commit(*lanes.values(), *doomed.values())
+            doomed, lanes = {}, {}
+    if doomed:
+        await scope.commit(*lanes.values(), *doomed.values())
 
 
 async def _commit(scope: Scope, operations: Sequence[Operation]) -> None:
@@ -186,3 +210,14 @@ async def _of_thread(scope: Scope, collection: str, thread: str) -> AsyncIterato
     order = "id" if collection == CHECKPOINTS else None
     async for record in scope.scan(Query(collection, equal={"thread": name(thread)}, order=order)):
         yield record
+
+
+async def _batches(records: AsyncIterator[Record]) -> AsyncIterator[list[Record]]:
+    batch: list[Record] = []
+    async for record in records:
+        batch.append(record)
+        if len(batch) >= BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -15,6 +15,8 @@ from keelbolt.state.names import joined
 FORMAT = 1
 INLINE_BYTES = 512  # values up to this size are stored in their checkpoint
 BLOB_BYTES = 1024 * 1024  # values from this size on are stored as blobs
+RECORD_BYTES = 32 * 1024 * 1024  # values in records per commit; the others are stored as blobs
+MAX_VALUES = 400  # values stored outside of their checkpoint per commit, of which each takes up to two operations
 
 Typed = tuple[str, bytes]
 Version = str | int | float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any, Literal, TypedDict
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
@@ -98,14 +99,15 @@ class LangGraphWorker(Worker):
         last = ""
         context = self._context(ctx)
         stream = self._graph.astream(given, config, context=context, stream_mode="messages", durability="sync")
-        async for message, about in stream:
-            text = _text(message)
-            if not isinstance(message, AIMessage) or not text:
-                continue
-            # The id is the same when a killed run repeats the node, so that the new text replaces the artifact.
-            last = f"{about['langgraph_node']}-{about['langgraph_step']}"
-            await ctx.emit_text_artifact(text, artifact_id=last, append=last in texts)
-            texts[last] = texts.get(last, "") + text
+        async with aclosing(stream):  # stops the nodes if the task can't be written
+            async for message, about in stream:
+                text = _text(message)
+                if not isinstance(message, AIMessage) or not text:
+                    continue
+                # The id is the same when a killed run repeats the node, so that the new text replaces the artifact.
+                last = f"{about['langgraph_node']}-{about['langgraph_step']}"
+                await ctx.emit_text_artifact(text, artifact_id=last, append=last in texts)
+                texts[last] = texts.get(last, "") + text
         return texts.get(last, "")
 
 

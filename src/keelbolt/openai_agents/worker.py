@@ -78,7 +78,7 @@ class OpenAIAgentWorker(Worker):
                 else:
                     given.reject(item, rejection_message=f"The user said: {text}")
         if self._conversation:
-            await self._remember(ctx, to_jsonable_python(result.to_input_list(), fallback=str))
+            await self._remember(ctx, history, to_jsonable_python(result.to_input_list(), fallback=str))
         answer = result.final_output
         if not isinstance(answer, str):
             await ctx.complete_json(to_jsonable_python(answer, fallback=str))
@@ -90,9 +90,17 @@ class OpenAIAgentWorker(Worker):
     async def _history(self, ctx: TaskContext) -> Any:
         return (await ctx.load_context() or {}).get(HISTORY, []) if self._conversation else []
 
-    async def _remember(self, ctx: TaskContext, items: Any) -> None:
+    async def _remember(self, ctx: TaskContext, history: list[Any], items: list[Any]) -> None:
+        """Add the items of this task to the history. Another task of the context may have added its items meanwhile."""
+
         def change(value: Any) -> Any:
-            return {**(value or {}), HISTORY: items}
+            known = (value or {}).get(HISTORY, [])
+            if items[: len(history)] != history or known[: len(history)] != history:
+                return {**(value or {}), HISTORY: items}  # a handoff filtered the history, or the user replaced it
+            added, later = items[len(history) :], known[len(history) :]
+            if any(later[start : start + len(added)] == added for start in range(len(later))):
+                return value  # an earlier attempt of this task added them
+            return {**(value or {}), HISTORY: [*known, *added]}
 
         await ctx.step("remember", ctx.update_context, change, idempotent=True)
 

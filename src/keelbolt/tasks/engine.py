@@ -193,19 +193,21 @@ class MirrorManager(TaskManager):
             if await send.reached(scope) is not None:
                 return await self._repeated(scope, send)
             # If this fails half-way, a repeat of the message must find the task that it created.
-            context_id = message.context_id or (mirror.contexts.setdefault(name, new_id()) if name else new_id())
+            context_id = message.context_id or (mirror.context_of(name) if name else new_id())
             task = await mirror.create(scope, context_id, message, key=send.keys[0] if send.keys else None)
             known = await StoredTasks.find(self.store, scope, task.id)
             if known is not None or task.status.state is not TaskState.submitted:  # sent to an earlier process
+                mirror.forget_context(name)
                 return Sent(await self.store.load(scope, task.id), self._local(scope, task.id), repeated=True)
             mirror.making[task.id] = message.message_id
             try:
                 sent = await super()._create(scope, message, send, envelope, ids or (task.id, context_id))
             except CommitRefused:  # another engine started it meanwhile
+                mirror.forget_context(name)
                 return Sent(await self.store.load(scope, task.id), self._local(scope, task.id), repeated=True)
             finally:
                 del mirror.making[task.id]
-            mirror.contexts.pop(name, None)
+            mirror.forget_context(name)
             return sent
 
     async def _double_text(self, task: StoredTask, message: Message, send: Send, envelope: Envelope) -> Sent:

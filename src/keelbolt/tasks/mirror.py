@@ -44,6 +44,7 @@ from keelbolt.kernel import (
     Remove,
     Scope,
     Trim,
+    new_id,
 )
 from keelbolt.kernel.memory import MemoryKernel
 from keelbolt.protocol.types import TERMINAL, Message, Role, Task, TaskState
@@ -88,6 +89,7 @@ logger = logging.getLogger("keelbolt.tasks")
 KEEP_SECONDS = 600.0  # time for which an ended task stays in memory, for its followers ...
 KEEP_PUSHED_SECONDS = 86_400.0  # ... and the time if it has webhooks, whose receivers may be unreachable
 STOPPED = "The agent was stopped before it finished this task."
+KEPT_CONTEXTS = 10_000  # of sends that failed and may be repeated
 RETRIES = 20
 UNVERSIONED = (
     "several engines: two concurrent messages to a task may both be accepted and one be lost, and each engine may run "
@@ -112,7 +114,7 @@ class Mirror:
         self.kernel = MirrorKernel(self)
         self.store = MirrorStore(self.kernel, self, clock=clock)
         self.making: dict[str, str] = {}  # task id → id of the message that creates it
-        self.contexts: dict[str, str] = {}  # message → context that was created for it, until its task runs here
+        self._contexts: dict[str, str] = {}  # message → context that was created for it, until its task runs here
         self.versioned = overrides(storage, "get_version")
         self.versions: dict[str, int] = {}  # task id → the known version of the stored task
 
@@ -142,6 +144,16 @@ class Mirror:
 
     # ---------------------------------------------------------------------------------------------------------- write
 
+    def context_of(self, message: str) -> str:
+        """Return a new context for a message; a repeat of a send that failed gets the same context."""
+        if message not in self._contexts and len(self._contexts) >= KEPT_CONTEXTS:
+            del self._contexts[next(iter(self._contexts))]
+        return self._contexts.setdefault(message, new_id())
+
+    def forget_context(self, message: str) -> None:
+        """Forget the context of a message whose task exists."""
+        self._contexts.pop(message, None)
+
     async def create(self, scope: Scope, context_id: str, message: Message, *, key: str | None) -> Task:
         """Create a task in the storage, which assigns the id. A ``key`` that was used before returns its task."""
         # A storage has no owners: without the owner in the key, one owner could get another owner's task.
@@ -154,18 +166,25 @@ class Mirror:
         if not self.versioned:
             return task
         # Another engine may have created and started it. Load it after the version, so that it is at least as new.
-        await self.look_at_version(task.id)
+        version = await self._version(task.id)
         loaded: Task | None = await asked(self.storage.load_task(task.id), self)
+        if await scope.get(TASKS, task.id) is None:  # otherwise the version belongs to the state in memory
+            self._know(task.id, version)
         return loaded or task
 
-    async def look_at_version(self, task_id: str) -> None:
+    async def _version(self, task_id: str) -> int | None:
         """Read the version of the stored task, before the task is loaded."""
-        if self.versioned:
-            version: int | None = await asked(self.storage.get_version(task_id), self)
-            if version is None:
-                self.versions.pop(task_id, None)
-            else:
-                self.versions[task_id] = version
+        if not self.versioned:
+            return None
+        version: int | None = await asked(self.storage.get_version(task_id), self)
+        return version
+
+    def _know(self, task_id: str, version: int | None) -> None:
+        """Remember the version of a task that is loaded into memory."""
+        if version is None:
+            self.versions.pop(task_id, None)
+        else:
+            self.versions[task_id] = version
 
     async def write(self, subject: str, operations: tuple[Operation, ...]) -> None:
         """Write the changes of this commit to the storage."""
@@ -204,10 +223,11 @@ class Mirror:
 
     async def stored(self, scope: Scope, task_id: str) -> Task | None:
         """Return the stored task, if it belongs to this owner."""
-        await self.look_at_version(task_id)
+        version = await self._version(task_id)
         task: Task | None = await asked(self.storage.load_task(task_id), self)
         if task is None or partition_of(task) != scope.partition:
             return None
+        self._know(task_id, version)
         return task
 
     async def pushes(self, task_id: str) -> Mapping[str, Any]:
@@ -305,8 +325,12 @@ class MirrorKernel(MemoryKernel):
                 raise StorageBusy("concurrent changes to the task prevented this write; try again later")
             receipt = await self.commit_here(scope, *operations)
         if written(operations).state in TERMINAL:
-            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._let_go, scope, subject)
+            self.forget_later(scope, subject)
         return receipt
+
+    def forget_later(self, scope: Scope, task_id: str) -> None:
+        """Remove an ended task from memory after some time."""
+        asyncio.get_running_loop().call_later(KEEP_SECONDS, self._let_go, scope, task_id)
 
     def _let_go(self, scope: Scope, task_id: str, waited: bool = False) -> None:  # noqa: FBT001, FBT002
         asyncio.ensure_future(self._forget_in_time(scope, task_id, waited)).add_done_callback(_ignored)
@@ -435,6 +459,8 @@ class MirrorStore(StoredTasks):
         await self._here.commit_here(scope, record.insert(), append_notes(stored.id, notes), *adopted)
         if snapshot := snapshot_operations(view):  # none if it is too large: then the log keeps everything
             await self._here.commit_here(scope, Trim(EVENTS, stored.id, len(notes)), *snapshot)
+        if view.state.terminal:
+            self._here.forget_later(scope, stored.id)
 
     async def _catch_up(self, known: StoredTask, stored: Task) -> None:
         notes = difference(await self.task(known), stored)
@@ -450,3 +476,5 @@ class MirrorStore(StoredTasks):
         if lost:
             self.adopted.add(view.task_id)
         await self._here.commit_here(known.scope, record.replace(), append_notes(view.task_id, notes), *lost)
+        if view.state.terminal and not before.terminal:
+            self._here.forget_later(known.scope, view.task_id)

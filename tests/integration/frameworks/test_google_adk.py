@@ -136,6 +136,28 @@ async def test_a_session_of_the_same_id_is_another_one(any_url: str) -> None:
             await service.append_event(old, text_event("late", 1))
 
 
+async def test_an_event_is_not_stored_in_a_session_that_was_recreated_meanwhile(
+    any_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is deleted and created again between the read and the commit; both have the same version."""
+    async with KeelboltSessionService(any_url) as service:
+        old = await service.create_session(**WHO, session_id="s", state={"of": "old"})
+        share = service._share
+
+        async def late(*args: Any, **options: Any) -> Any:
+            monkeypatch.setattr(service, "_share", share)
+            await service.delete_session(**WHO, session_id="s")
+            await service.create_session(**WHO, session_id="s", state={"of": "new"})
+            return await share(*args, **options)
+
+        monkeypatch.setattr(service, "_share", late)
+        with pytest.raises(StaleSessionError):
+            await service.append_event(old, text_event("old"))
+        found = await service.get_session(**WHO, session_id="s")
+        assert found is not None
+        assert (found.state, found.events) == ({"of": "new"}, [])
+
+
 async def test_a_session_that_was_sent_as_json_is_not_stale(any_url: str) -> None:
     """A copy without ADK's marker is compared by its newest event."""
     async with KeelboltSessionService(any_url) as service:

@@ -17,8 +17,8 @@ from langgraph.types import Command
 
 from keelbolt.errors import CheckpointConflict, InvalidRequest, InvalidValue, StorageClosed
 from keelbolt.kernel import Query, open_storage
-from keelbolt.langgraph import KeelboltSaver
-from keelbolt.langgraph.families import VALUES, partition_of
+from keelbolt.langgraph import KeelboltSaver, pruning
+from keelbolt.langgraph.families import CHECKPOINTS, VALUES, WRITES, partition_of
 from keelbolt.langgraph.records import Lane
 from tests.integration.frameworks.graphs import build
 
@@ -237,6 +237,49 @@ async def test_large_values_are_blobs_and_removed_with_their_thread(any_url: str
         assert [record.fields.get("blob") for record in kept.records] == [None]
         await saver.adelete_thread("u")
         assert (await scope.find(Query(VALUES, equal={"thread": "u"}))).records == ()
+
+
+async def test_a_task_writes_more_values_than_a_commit_has_operations(any_url: str) -> None:
+    """A node that sends 1,500 messages of more than 512 bytes, and one of 70 MB in 100 values."""
+    async with KeelboltSaver(any_url) as saver:
+        config = await saver.aput({"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, empty_checkpoint(), {}, {})
+        many = [("a", f"{number:06}" * 200) for number in range(1500)]
+        await saver.aput_writes(config, many, "one")
+        large = [("b", bytes([number]) * 700_000) for number in range(100)]
+        await saver.aput_writes(config, large, "two")
+        found = await saver.aget_tuple(config)
+        assert found is not None
+        written = [(channel, value) for _, channel, value in found.pending_writes or ()]
+        assert written == [*many, *large]
+
+
+@pytest.mark.parametrize("collection", [CHECKPOINTS, WRITES, VALUES])
+async def test_a_run_that_begins_while_its_thread_is_deleted_is_complete_or_gone(
+    collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new run saves its first checkpoint just before the deletion reads a collection."""
+    url = f"sqlite:///{tmp_path}/x.db"
+    async with KeelboltSaver(url) as saver, KeelboltSaver(url) as other:
+        graph, again = build(saver), build(other)
+        await graph.ainvoke({"log": ["old" * 500]}, CONFIG)
+        read, started = pruning._of_thread, asyncio.Event()
+
+        async def late(scope: Any, wanted: str, thread: str) -> Any:
+            if wanted == collection and not started.is_set():
+                started.set()
+                await again.ainvoke({"log": ["new" * 500]}, CONFIG)
+            async for record in read(scope, wanted, thread):
+                yield record
+
+        monkeypatch.setattr(pruning, "_of_thread", late)
+        await saver.adelete_thread("t")
+        assert started.is_set()
+        state = await graph.aget_state(CONFIG)
+        if not state.values:
+            assert [each async for each in saver.alist(CONFIG)] == []
+        else:
+            assert state.values["log"][0] == "new" * 500
+            assert state.interrupts
 
 
 async def test_prune_keeps_what_delta_channels_need(any_url: str) -> None:

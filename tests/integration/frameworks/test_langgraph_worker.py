@@ -15,6 +15,7 @@ from langgraph.types import interrupt
 from keelbolt.errors import InvalidValue
 from keelbolt.langgraph import KeelboltSaver, langgraph_worker
 from keelbolt.protocol.types import Part
+from keelbolt.tasks import TaskContext
 from keelbolt.testing import WorkerHarness
 
 
@@ -114,6 +115,49 @@ async def test_a_cancel_stops_the_graph() -> None:
             await agent.until(lambda: "slow" in ran)
             await agent.cancel()
             assert agent.state == "canceled"
+
+
+async def test_the_graph_stops_when_its_text_can_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node runs any more when the worker has returned."""
+    running: list[str] = []
+    model = GenericFakeChatModel(messages=iter([AIMessage("Hello there")]))
+
+    async def agent(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    async def slow(state: MessagesState) -> dict[str, Any]:
+        running.append("slow")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            running.remove("slow")
+        return {}
+
+    async def fail(*_args: Any, **_options: Any) -> None:
+        raise ConnectionError
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", agent)
+    builder.add_node("slow", slow)
+    builder.add_edge(START, "agent")
+    builder.add_edge(START, "slow")
+    seen: list[list[str]] = []
+    worker = langgraph_worker(builder.compile(checkpointer=KeelboltSaver("memory:")))
+    handle = worker.handle
+
+    async def watched(ctx: TaskContext) -> None:
+        try:
+            await handle(ctx)
+        except ConnectionError:
+            seen.append(list(running))
+            raise
+
+    monkeypatch.setattr(worker, "handle", watched)
+    monkeypatch.setattr(TaskContext, "emit_text_artifact", fail)
+    async with WorkerHarness(worker) as harness:
+        await harness.send("Hi", wait=False)
+        await harness.until(lambda: seen)
+        assert seen[0] == []
 
 
 def test_bad_input_is_named() -> None:

@@ -34,6 +34,7 @@ class World(Model):
 
     def __init__(self) -> None:
         self.requests = 0
+        self.given: Any = []
         self.payments: list[int] = []
         self.hold = False
         self.pace = 0.0
@@ -44,6 +45,7 @@ class World(Model):
     async def stream_response(self, *args: Any, **options: Any) -> Any:
         self.requests += 1
         given: Any = options.get("input", args[1] if len(args) > 1 else [])
+        self.given = given
         yield ResponseCreatedEvent(type="response.created", response=response([]), sequence_number=0)
         last = given[-1] if isinstance(given, list) else {}
         if last.get("type") != "function_call_output":
@@ -139,6 +141,17 @@ async def test_a_context_is_a_conversation() -> None:
             await agent.send("one", context_id="c")
             await agent.send("two", context_id="c")
             assert agent.artifacts == {"answer": f"It is paid, 40 after {items} items."}
+
+
+async def test_concurrent_tasks_of_a_context_both_stay_in_the_conversation() -> None:
+    world = World()
+    world.pace = 0.1
+    async with WorkerHarness(openai_agent_worker(world.agent())) as agent:
+        await agent.send("one", context_id="c", wait=False)
+        await agent.until(lambda: world.payments)
+        await agent.send("two", context_id="c")  # ends after the first task
+        await agent.send("three", context_id="c")
+        assert [item["content"] for item in world.given if item.get("role") == "user"] == ["one", "two", "three"]
 
 
 async def test_a_cancel_stops_the_run() -> None:

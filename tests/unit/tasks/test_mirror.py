@@ -23,6 +23,7 @@ from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskSnapshot
 from keelbolt.tasks import mirror as mirrors
 from keelbolt.tasks import run as runs
+from keelbolt.tasks.engine import MirrorManager
 from keelbolt.tasks.sends import Envelope
 from keelbolt.tasks.storage import InMemoryStorage, ListTasksQuery, ListTasksResult
 from keelbolt.tasks.sweep import erase_task
@@ -263,6 +264,39 @@ async def test_ended_tasks_do_not_stay_in_memory(
     assert again.task.record.task_id == task.id
 
 
+async def test_ended_tasks_that_were_only_read_do_not_stay_in_memory(
+    engine: TaskEngine, storage: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that was stored before this process, and one that another process ends."""
+    monkeypatch.setattr(mirrors, "KEEP_SECONDS", 0.01)
+    for number in range(2):
+        task = await storage.create_task("talk", message("Hello", str(number)))
+        if number:
+            await storage.update_task(task.id, TaskState.working)
+            await engine.tasks.load(task.id)
+        await storage.update_task(task.id, TaskState.completed)
+        assert (await engine.tasks.load(task.id)).view.state is TaskState.completed
+    await asyncio.sleep(0.1)
+    assert (await engine.kernel.stats()).entries == 0
+    assert isinstance(engine.tasks, MirrorManager)
+    assert engine.tasks.mirror.store.adopted == set()
+
+
+async def test_sends_that_fail_and_are_not_repeated_do_not_stay_in_memory(
+    engine: TaskEngine, storage: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_args: Any, **_options: Any) -> Task:
+        raise ConnectionError
+
+    monkeypatch.setattr(mirrors, "KEPT_CONTEXTS", 3)
+    monkeypatch.setattr(storage, "create_task", fail)
+    for number in range(5):
+        with pytest.raises(StorageUnreachable):
+            await engine.tasks.send(message("Hello", str(number)), Envelope(key=str(number)))
+    assert isinstance(engine.tasks, MirrorManager)
+    assert len(engine.tasks.mirror._contexts) == 3
+
+
 # --------------------------------------------------------------------------------------------------------------- owners
 
 
@@ -284,6 +318,27 @@ async def test_an_owner_sees_only_its_own_tasks(storage: Recorder) -> None:
             for stranger in (bob, Principal()):
                 with pytest.raises(TaskNotFoundError):
                     await engine.tasks.load(mine, stranger)
+
+
+class Versioned(Recorder):
+    """Has a version for each task."""
+
+    async def get_version(self, task_id: str) -> int | None:
+        return self.calls.count("update") + 1 if task_id in self.tasks else None
+
+
+async def test_a_read_of_another_owner_does_not_change_the_known_version() -> None:
+    """The version belongs to the state in memory: a newer one would let a write overwrite an unseen change."""
+    storage = Versioned()
+    async with TaskEngine.on(storage, worker) as engine:
+        sent = await engine.tasks.send(message("ask"), Envelope(principal=Principal("alice")))
+        task = await engine.tasks.settled(sent)
+        assert isinstance(engine.tasks, MirrorManager)
+        known = dict(engine.tasks.mirror.versions)
+        storage.calls += ["update"] * 5
+        with pytest.raises(TaskNotFoundError):
+            await engine.tasks.load(task.record.task_id, Principal("bob"))
+        assert engine.tasks.mirror.versions == known
 
 
 # --------------------------------------------------------------------------------------------------------------- limits

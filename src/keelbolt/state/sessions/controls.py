@@ -73,7 +73,11 @@ class Controls:
             return False
         if await self._is_repeat(event):
             return False
-        await self._parts.store.save_steering(event)
+        try:
+            await self._parts.store.save_steering(event)
+        except BaseException:
+            self._seen[event.task_id].remove(event.event_id)  # the caller may repeat a control that was not stored
+            raise
         if event.event_type in DECISIONS:
             decided = await self._decide(event)
             if decided is not None:
@@ -124,7 +128,13 @@ class Controls:
         if self._note(event):
             return True
         stream, event_id = name(self._parts.session_id), name(event.event_id)
-        found = await self._parts.storage.attempt(lambda scope: scope.seq_of(STEERING, stream, event_id), None, "steer")
+        try:
+            found = await self._parts.storage.attempt(
+                lambda scope: scope.seq_of(STEERING, stream, event_id), None, "steer"
+            )
+        except BaseException:
+            self._seen[event.task_id].remove(event.event_id)
+            raise
         return found is not None
 
     def _note(self, event: SteeringEvent) -> bool:

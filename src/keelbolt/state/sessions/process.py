@@ -17,14 +17,16 @@ import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageClosed
-from keelbolt.kernel import Append, Claim, Delete, Draft, Drop, Enqueue, Kernel, Present, Scope
+from keelbolt.errors import CommitInDoubt, CommitRefused, KeelboltError, LeaseLost, StorageClosed
+from keelbolt.kernel import Append, Claim, Complete, Delete, Draft, Drop, Enqueue, Kernel, Present, Scope
 from keelbolt.leases import Lease, cancelled
 from keelbolt.state.codec import decode, encode
 from keelbolt.state.engine.connection import CLOSED
 from keelbolt.state.engine.host import KernelHost
+from keelbolt.state.engine.writes import Saving
 from keelbolt.state.families import INBOXES, RUNS
 from keelbolt.state.names import joined, name
 from keelbolt.state.sessions.storage import SessionRun, SessionStorage, dump_run, list_runs, load_run
@@ -96,6 +98,8 @@ class SessionProcess:
         self._held: dict[tuple[str, str], _Held] = {}
         self._taking: dict[Future[None], SessionRun] = {}
         self._unwanted: list[Claim] = []  # claims to release
+        self._ending: list[tuple[Claim, Saving]] = []  # claims whose completion is being saved
+        self._doubtful: list[tuple[str, str, str]] = []  # partition, key and worker of claims that may exist
         self._forked(0)
 
     def _forked(self, pid: int) -> None:
@@ -139,8 +143,11 @@ class SessionProcess:
         """
         run = SessionRun(storage.tenant, task.session_id, task.task_id, task.task_type.value, strategy)
         loop = asyncio.get_running_loop()
+        begun: SessionRun | None = None
+        abandoned = False
 
         async def write(scope: Scope) -> SessionRun:
+            nonlocal begun
             lease = await self._start()
             worker = lease.name
             claim = Enqueue(RUNS, run.key, max_attempts=MAX_ATTEMPTS, worker=worker)
@@ -148,14 +155,38 @@ class SessionProcess:
                 receipt = await scope.commit(dump_run(run), claim)
             except CommitRefused as error:
                 raise LeaseLost from error
+            except (asyncio.CancelledError, CommitInDoubt):
+                self._doubtful.append((scope.partition, run.key, worker))
+                raise
             fence = receipt.fence(RUNS, run.key)
             held = replace(run, claim=Claim(scope, RUNS, run.key, fence, 1, MAX_ATTEMPTS, "", 0))
             if worker != lease.name:
                 raise LeaseLost
             self._hold(storage, _Held(held, loop, weakref.ref(member)))
+            begun = held
+            if abandoned:
+                self._abandon(held)
             return held
 
-        return await storage.attempt(write, None, "begin_run")
+        try:
+            result = await storage.attempt(write, None, "begin_run")
+        except BaseException:  # also cancelled, or timed out; the work may continue in another thread
+            abandoned = True
+            self._abandon(begun)
+            raise
+        if result is None:
+            abandoned = True
+            self._abandon(begun)
+        return result
+
+    def _abandon(self, run: SessionRun | None) -> None:
+        """Remove the work item of a task that its caller does not run; may be called twice."""
+        if run is None or run.claim is None or (held := self._held.get((run.claim.partition, run.key))) is None:
+            return
+        if held.run is run:
+            self._forget(held)
+            assert self._lease is not None
+            self._doubtful.append((run.claim.partition, run.key, self._lease.name))
 
     async def resume(self, storage: SessionStorage, member: Member, run: SessionRun) -> None:
         """Run a task again that was taken over."""
@@ -173,7 +204,9 @@ class SessionProcess:
         held = self._held.get((run.claim.partition, run.key))
         if held is not None and held.run == run:
             self._forget(held)
-        storage.save("end_run", run.claim.complete(), Delete(RUNS, run.key), Drop(INBOXES, run.key))
+        saved = storage.save("end_run", run.claim.complete(), Delete(RUNS, run.key), Drop(INBOXES, run.key))
+        if isinstance(saved, Saving):
+            self._ending.append((run.claim, saved))
 
     def give_back(self, run: SessionRun) -> None:
         """Release the task for another process."""
@@ -291,13 +324,28 @@ class SessionProcess:
             assert lease is not None
             worker = lease.name
             seconds = self._seconds
-            claims = await self._ask(lambda kernel: kernel.claim(RUNS, worker, limit=CLAIMS, lease_seconds=seconds))
-            for claim in claims:
-                if worker != lease.name:  # the lease was lost meanwhile: no heartbeat would renew these claims
-                    self._unwanted.append(claim)
-                else:
-                    await self._hand_over(claim)
-            return len(claims)
+            asked = asyncio.ensure_future(
+                self._ask(lambda kernel: kernel.claim(RUNS, worker, limit=CLAIMS, lease_seconds=seconds))
+            )
+            try:
+                claims = list(await asyncio.shield(asked))
+            except asyncio.CancelledError:
+                asked.add_done_callback(self._claimed_late)
+                raise
+            count = len(claims)
+            try:
+                while claims:
+                    if worker != lease.name:  # the lease was lost meanwhile: no heartbeat would renew these claims
+                        break
+                    await self._hand_over(claims[0])
+                    claims.pop(0)
+            finally:  # otherwise the heartbeat would renew claims that were not passed on because of an error
+                self._unwanted.extend(claims)
+            return count
+
+    def _claimed_late(self, asked: asyncio.Future[Sequence[Claim]]) -> None:
+        if not asked.cancelled() and asked.exception() is None:
+            self._unwanted.extend(asked.result())
 
     async def _hand_over(self, claim: Claim) -> None:
         place = (claim.partition, claim.key)
@@ -342,6 +390,14 @@ class SessionProcess:
         """Release the claims that no loop of this process runs. Failed releases are retried later."""
         for held in [held for held in self._held.values() if held.loop.is_closed()]:
             self.give_back(held.run)
+        for ending in [each for each in self._ending if each[1].done]:
+            if ending[1].error is not None:  # otherwise the heartbeat would renew the claim of a task that has ended
+                self._unwanted.append(ending[0])
+            self._ending.remove(ending)
+        while self._doubtful:
+            if self._doubtful[0][:2] not in self._held:
+                await self._ask(partial(_drop, *self._doubtful[0]))
+            self._doubtful.pop(0)
         while self._unwanted:
             claim = self._unwanted[0]  # removed when it is released: the heartbeat would renew a forgotten claim
             with contextlib.suppress(CommitRefused):
@@ -375,6 +431,16 @@ class SessionProcess:
         if host is None:
             raise StorageClosed(CLOSED)
         return await host.ask(function)
+
+
+async def _drop(partition: str, key: str, worker: str, kernel: Kernel) -> None:
+    """Remove the work item of a task that does not run, if this worker holds it."""
+    await kernel.flush()
+    item = await kernel.work(partition, RUNS, key)
+    if item is not None and item.holder == worker:
+        done = Complete(RUNS, key, item.fence)
+        with contextlib.suppress(CommitRefused):
+            await kernel.commit(partition, done, Delete(RUNS, key), Drop(INBOXES, key))
 
 
 def _failed_start(future: Future[Lease]) -> None:

@@ -54,7 +54,7 @@ class SessionRecovery:
         runs.hold(run)
         task = self._parts.tasks.get(run.task_id)
         if task is None or is_over(task):
-            runs.end(run)
+            await self._parts.tasks.end_again(run, task)
             return
         pipeline = self._pipeline(task, run)
         if pipeline is None:
@@ -148,14 +148,23 @@ class OwnedTasks:
         """Save the task; this process holds it until it ends. Raise LeaseLost if another process holds it."""
         key, over = (state.session_id, state.task_id), is_over(state)  # read now: the state may change during an await
         run = self._runs.get(key)
+        begins = run is None and not over
         if run is None and key in self._runs:
             raise LeaseLost
-        if run is None and not over:
+        if begins:
             self._process.enter(self)
             run = await self._process.begin(self._storage, self, state, MergeStrategy.APPEND.value)
             if run is not None:
                 self._runs[key] = run
-        await self._store.save_task(state, checks=run.checks if run is not None else ())
+        try:
+            await self._store.save_task(state, checks=run.checks if run is not None else ())
+        except LeaseLost:
+            raise
+        except BaseException:  # the caller does not run the task: another save of it may never come
+            if run is not None and (begins or over) and self._runs.get(key) is run:
+                del self._runs[key]
+                self._process.give_back(run)
+            raise
         if over and run is not None and self._runs.pop(key, None) is run:
             self._process.end(self._storage, run)
 

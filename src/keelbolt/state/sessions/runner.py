@@ -276,7 +276,7 @@ class TaskExecution:
             raise
         finally:
             if self._run is not None:
-                self._parts.runs.end(self._run)
+                self._parts.tasks.end(self._run)
 
     @property
     def _lost(self) -> bool:

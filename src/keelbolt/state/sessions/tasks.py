@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from keelbolt.errors import LeaseLost, SessionLimitReached
+from keelbolt.errors import KeelboltError, LeaseLost, SessionLimitReached
 from keelbolt.kernel import Operation
 from keelbolt.state.events.steering import MAX_STEERING_PAYLOAD_BYTES
 from keelbolt.state.sessions.process import Member, SessionProcess
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from keelbolt.state.store import StateStore
 
 LEASE_SECONDS = 15.0
+NOT_STARTED = "not started"  # error of a task that could not be stored
 FINAL = frozenset({TaskStatus.COMPLETE, TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 
@@ -221,6 +223,8 @@ class SessionTasks:
         self._registry = TaskRegistry()
         self._inboxes: dict[str, SteeringInbox] = {}
         self._progressed: set[str] = set()  # tasks whose progress is about to be stored
+        self._failing: set[asyncio.Task[None]] = set()  # store the end of tasks that could not begin
+        self._unsaved: set[str] = set()  # tasks whose end could not be stored
         self._unowned: set[str] = set()  # tasks that were unfinished when the session was opened and have no holder
 
     @property
@@ -273,9 +277,31 @@ class SessionTasks:
     async def add(self, task: TaskState, strategy: str) -> None:
         """Claim a new task for this process, store it and open its inbox."""
         self._registry.add(task)
-        await self._runs.begin(task, strategy)
-        await self._save(task)
+        try:
+            await self._runs.begin(task, strategy)
+            await self._save(task)
+        except BaseException:
+            self._discard(task)
+            raise
         self._open_inbox(task.task_id)
+
+    def _discard(self, task: TaskState) -> None:
+        """Complete the work item of a task that could not be stored, or whose caller was cancelled."""
+        run = self._runs.get(task.task_id)
+        if run is None:
+            self._registry.remove(task.task_id)
+            return
+        failed = self._store.types.TaskStatus(TaskStatus.FAILED.value)
+        self._registry.change(task.task_id, status=failed, error=NOT_STARTED)
+        failing = asyncio.get_running_loop().create_task(self._fail(task, run), name="session-discard")
+        self._failing.add(failing)
+        failing.add_done_callback(self._failing.discard)
+
+    async def _fail(self, task: TaskState, run: SessionRun) -> None:
+        with contextlib.suppress(KeelboltError):  # logged; the work item is released, and the end stored again
+            await self._save(task)
+        with contextlib.suppress(KeelboltError):
+            self.end(run)
 
     async def change(self, task_id: str, *, status: TaskStatus | None = None, **fields: Any) -> TaskState | None:
         """Change a task and store it; return None if it is unknown or already finished."""
@@ -293,6 +319,24 @@ class SessionTasks:
             if run is not None:
                 self.lose(run)
             raise
+        except BaseException:
+            if is_over(task):
+                self._unsaved.add(task.task_id)
+            raise
+        self._unsaved.discard(task.task_id)
+
+    def end(self, run: SessionRun) -> None:
+        """Complete the work item of a task; release it if the end of the task could not be stored."""
+        if run.task_id not in self._unsaved:
+            self._runs.end(run)
+        elif self._runs.lose(run):
+            self._runs.give_back(run)
+
+    async def end_again(self, run: SessionRun, task: TaskState | None) -> None:
+        """Complete the work item of a task that ended here, after its end is stored."""
+        if task is not None:
+            await self._save(task)
+        self._runs.end(run)
 
     def lose(self, run: SessionRun) -> None:
         """Remove a task that another process may have taken over: the stored state is now authoritative."""

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
+from weakref import WeakSet
 
 from keelbolt.kernel import Entry, Operation, Scope
 from keelbolt.state.codec import decode
@@ -87,7 +88,7 @@ class SessionUpdates:
         self._store = store
         self._storage = storage
         self._checks = checks
-        self._open: list[Subscription] = []
+        self._open: WeakSet[Subscription] = WeakSet()
 
     def report(self, task_id: str, kind: UpdateType, content: Any, **fields: Any) -> StateUpdate:
         """Publish an update: it is saved, and subscribers receive it when it is committed."""
@@ -133,13 +134,12 @@ class SessionUpdates:
 
         after = await self._storage.call(lambda scope: self._start(scope, since_id))
         subscription = Subscription(self._storage, self._session_id, after, read)
-        self._open = [each for each in self._open if not each.closed]
-        self._open.append(subscription)
+        self._open.add(subscription)
         return subscription
 
     def close(self) -> None:
         """Close all subscriptions."""
-        for subscription in self._open:
+        for subscription in list(self._open):
             subscription.close()
 
     async def _start(self, scope: Scope, since_id: str | None) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from keelbolt.errors import SteeringCancelled
+from keelbolt.errors import StateNotSaved, SteeringCancelled, StorageUnreachable
 from keelbolt.state import StateStore
 from keelbolt.state.sessions import ContextPatch, ControlPolicy, MergeStrategy, StreamingSession, TaskRuntime
 from keelbolt.state.types import SteeringEvent, SteeringEventType, TaskStatus, TaskType, UpdateType
@@ -78,6 +78,24 @@ async def test_invalid_controls_are_not_stored(
     """A control that is invalid for its type, or is addressed to another session, is refused."""
     assert not await session.steer(wrong)
     assert await events(store) == []
+
+
+async def test_a_control_that_could_not_be_stored_can_be_repeated(
+    session: StreamingSession, store: StateStore, inbox: list[SteeringEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = demand(Kind.USER_MESSAGE, text="hello")
+
+    def fail(_event: SteeringEvent) -> None:
+        raise StateNotSaved("save_steering", StorageUnreachable())
+
+    monkeypatch.setattr(store, "save_steering", fail)
+    with pytest.raises(StateNotSaved):
+        await session.steer(event)
+    monkeypatch.undo()
+    assert await session.steer(event)
+    assert not await session.steer(event)
+    await asyncio.sleep(0)
+    assert [received.event_id for received in inbox] == [event.event_id]
 
 
 async def test_a_repeated_control_is_ignored(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -53,6 +54,17 @@ async def test_updates_and_controls_are_transported(session: StreamingSession) -
     again = Wire()
     async with await session.connect(again, since_id=first.update_id):
         assert (await again.out.get()).content["reason"] == "running"
+
+
+async def test_a_session_does_not_keep_the_subscriptions_of_clients_that_are_gone(session: StreamingSession) -> None:
+    for _ in range(5):
+        wire = Wire()
+        wire.back.put_nowait(None)
+        async with await session.connect(wire) as connection:
+            await connection.wait()
+        del connection
+    gc.collect()
+    assert len(session._parts.updates._open) <= 1  # the frames of the last one may still be alive
 
 
 async def test_a_broken_connection_raises(session: StreamingSession) -> None:
