@@ -41,7 +41,7 @@ def small_server() -> str:
 
 def make_small(place: KernelPlace, declare: Sequence[Collection], /) -> Kernel:
     with redis.Redis.from_url(small_server()) as client:
-        client.flushall()
+        client.execute_command("FLUSHALL", "SYNC")  # by default, Valkey frees the memory later
     return open_storage(f"{small_server()}?namespace={place.name}", declare=declare)
 
 

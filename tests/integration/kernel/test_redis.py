@@ -389,6 +389,23 @@ async def test_a_full_server_refuses_writes_and_accepts_deletes() -> None:
             assert [problem async for problem in kernel.check()] == []
 
 
+async def test_a_full_server_can_be_opened() -> None:
+    """A process that restarts can read and free space; a program whose functions don't fit gets StorageFull."""
+    with own_valkey(settings={"maxmemory": "8mb"}) as server:
+        async with opened(server) as kernel:
+            await kernel.commit(P, Put("things", "big", bytes(500_000), {"rank": 1}))
+        server.execute("CONFIG", "SET", "maxmemory", "1mb")
+        async with opened(server) as kernel:
+            assert (await kernel.get(P, "things", "big")) is not None
+            with pytest.raises(StorageFull):
+                await kernel.commit(P, Put("things", "more", bytes(500_000), {"rank": 2}))
+            await kernel.commit(P, Delete("things", "big"))
+        server.execute("FUNCTION", "FLUSH")
+        with pytest.raises(StorageFull, match="maxmemory"):
+            async with opened(server):
+                pass
+
+
 # ------------------------------------------------------------------------------------------------------------- damage
 
 

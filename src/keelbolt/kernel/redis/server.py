@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from redis.exceptions import ResponseError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from keelbolt.errors import CannotOpen, StorageReadOnly
 from keelbolt.kernel.contract import Durability
 from keelbolt.kernel.redis.connection import Wire
-from keelbolt.kernel.redis.replies import Disconnected, is_replica, passes, text_of
+from keelbolt.kernel.redis.replies import Disconnected, failure_of, is_replica, passes, text_of
 
 OLDEST = (7, 0)
 WAITAOF_SINCE = (7, 2)
@@ -116,6 +116,10 @@ async def load_library(wire: Wire) -> None:
     except ResponseError as error:
         if "already exists" in str(error):
             return
+        if isinstance(error, OutOfMemoryError):  # a full server says so before it looks for the library
+            if await wire.one("FUNCTION", "LIST", "LIBRARYNAME", name):
+                return
+            raise failure_of(text_of(error)) from error
         if passes(text_of(error)):
             raise Disconnected("the server is not ready") from error
         if is_replica(text_of(error)):
