@@ -50,7 +50,7 @@ def encode_one(value: Scalar) -> bytes:
     return _INT.pack(b"\x11", bits ^ _SIGN if bits < _SIGN else bits ^ _MASK)
 
 
-@lru_cache(maxsize=4096)  # the partition, key and fields of one record appear in many entries
+@lru_cache(maxsize=1024)  # the partition, key and fields of one record appear in many entries
 def encode_text(text: str) -> bytes:
     raw = text.encode("utf-8", "surrogatepass")
     if len(raw) > LONG_BYTES:
