@@ -39,7 +39,7 @@ LIFETIMES = (
     ("keelbolt.data.families", "TOMBSTONE_SECONDS"),  # 30 days: how long an erasure is remembered
 )
 CACHES = (
-    ("keelbolt.kernel.sqlite.rows", "KNOWN_KEYS"),  # 20,000
+    ("keelbolt.kernel.sqlite.rows", "KNOWN_KEYS"),  # 5000
     ("keelbolt.kernel.postgres.committer", "KNOWN_PARTITIONS"),  # 100,000
     ("keelbolt.state.store_context", "KNOWN"),  # 4096
     ("keelbolt.state.tasks", "KNOWN"),
