@@ -396,7 +396,7 @@ class SessionProcess:
             self._ending.remove(ending)
         while self._doubtful:
             if self._doubtful[0][:2] not in self._held:
-                await self._ask(partial(_drop, *self._doubtful[0]))
+                await self._ask(partial(_drop, self._doubtful[0]))
             self._doubtful.pop(0)
         while self._unwanted:
             claim = self._unwanted[0]  # removed when it is released: the heartbeat would renew a forgotten claim
@@ -433,14 +433,16 @@ class SessionProcess:
         return await host.ask(function)
 
 
-async def _drop(partition: str, key: str, worker: str, kernel: Kernel) -> None:
+async def _drop(doubtful: tuple[str, str, str], kernel: Kernel) -> None:
     """Remove the work item of a task that does not run, if this worker holds it."""
+    place, key, worker = doubtful
+    scope = kernel.scoped(place)
     await kernel.flush()
-    item = await kernel.work(partition, RUNS, key)
+    item = await scope.work(RUNS, key)
     if item is not None and item.holder == worker:
         done = Complete(RUNS, key, item.fence)
         with contextlib.suppress(CommitRefused):
-            await kernel.commit(partition, done, Delete(RUNS, key), Drop(INBOXES, key))
+            await scope.commit(done, Delete(RUNS, key), Drop(INBOXES, key))
 
 
 def _failed_start(future: Future[Lease]) -> None:
