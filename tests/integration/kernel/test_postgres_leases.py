@@ -96,3 +96,13 @@ async def test_a_commit_gives_a_higher_fence_than_a_claim_that_came_between(serv
         server.execute("SELECT setval('keelbolt.ids', 1)", url=url)  # the commit's ids are older than the claim
         receipt = await kernel.commit("p", Enqueue("jobs", "a", worker="w"))
         assert receipt.fence("jobs", "a") > claim.fence
+
+
+async def test_a_retired_item_that_was_enqueued_meanwhile_keeps_its_place(server: OwnPostgres) -> None:
+    """It waits since it was enqueued again, not since its worker retired."""
+    async with open_storage(server.create_database()) as kernel:
+        await kernel.commit("p", Enqueue("jobs", "first", worker="w"))
+        await kernel.commit("p", Enqueue("jobs", "first"))
+        await kernel.commit("p", Enqueue("jobs", "second"))
+        assert await kernel.retire("w") == 1
+        assert [claim.key for claim in await kernel.claim("jobs", "v", limit=2)] == ["first", "second"]

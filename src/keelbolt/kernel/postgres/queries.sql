@@ -336,7 +336,7 @@ SELECT count(*) FROM (
 
 -- release_held_by
 UPDATE {schema}.work SET state = 'ready', holder = NULL, again_at = NULL, attempt = attempt - 1,
-    ready_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    ready_at = least(again_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 WHERE state = 'held' AND holder = $1 RETURNING queue
 
 -- delete_worker
