@@ -10,6 +10,9 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from keelbolt.errors import KeelboltError
+from keelbolt.testing.postgres import OwnPostgres, own_postgres
+
 ROOT = Path(__file__).parents[1]
 
 # A child finds `benchmarks` by PYTHONPATH. Its working directory stays the caller's: SQLite URLs may be relative to it.
@@ -97,3 +100,11 @@ async def started(name: str, *arguments: str) -> AsyncIterator[Served]:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+def durable_postgres(stack: contextlib.ExitStack) -> OwnPostgres | None:
+    """Start a PostgreSQL that writes each commit to the disk; None if it is not installed."""
+    try:
+        return stack.enter_context(own_postgres(settings={"fsync": "on", "synchronous_commit": "on"}))
+    except (KeelboltError, OSError, RuntimeError):
+        return None

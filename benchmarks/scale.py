@@ -18,10 +18,9 @@ from statistics import median
 from uuid import uuid4
 
 from benchmarks.http_load import Rate, message, post_for
-from benchmarks.processes import cpu_seconds_of
+from benchmarks.processes import cpu_seconds_of, durable_postgres
 from benchmarks.report import Report
-from keelbolt.errors import KeelboltError
-from keelbolt.testing.postgres import OwnPostgres, own_postgres
+from keelbolt.testing.postgres import OwnPostgres
 
 AGENT = "async def worker(ctx):\n    return ctx.user_text\n"
 EXPECTED = b"TASK_STATE_COMPLETED"
@@ -57,17 +56,10 @@ async def run(*, quick: bool = False, progress: Callable[[str], None] = print) -
     counts = QUICK if quick else FULL
     with contextlib.ExitStack() as stack:
         await _engine(report, "SQLite", 3, 1.15, counts, None, progress)
-        server = _postgres(stack)
+        server = durable_postgres(stack)
         if server is not None:
             await _engine(report, "PostgreSQL", 4, 1.2, counts, server, progress)
     return report
-
-
-def _postgres(stack: contextlib.ExitStack) -> OwnPostgres | None:
-    try:
-        return stack.enter_context(own_postgres(settings={"fsync": "on", "synchronous_commit": "on"}))
-    except (KeelboltError, OSError, RuntimeError):  # not installed on this machine
-        return None
 
 
 async def _engine(

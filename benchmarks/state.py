@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import uuid4
 
+from benchmarks.processes import durable_postgres
 from benchmarks.report import Report
 from benchmarks.state_sample import SamplePostgres, SampleSQLite
 from keelbolt.kernel import Append, Draft, Kernel, Query
@@ -44,21 +45,11 @@ async def run(url: str | None = None, *, quick: bool = False, progress: Progress
         urls = {"SQLite": f"sqlite:///{folder}/state.db"}
         if url is not None:
             urls = {url.partition(":")[0]: url}
-        elif (server := _own_postgres(stack)) is not None:
-            urls["PostgreSQL"] = server
+        elif (server := durable_postgres(stack)) is not None:
+            urls["PostgreSQL"] = server.url
         for engine, at in urls.items():
             await _engine(report, engine, at, folder, quick=quick, progress=progress)
     return report
-
-
-def _own_postgres(stack: contextlib.ExitStack) -> str | None:
-    from keelbolt.errors import KeelboltError
-    from keelbolt.testing.postgres import postgres_server
-
-    try:
-        return stack.enter_context(postgres_server(settings={"fsync": "on", "synchronous_commit": "on"})).url
-    except (KeelboltError, OSError, RuntimeError):  # not installed on this machine
-        return None
 
 
 async def _engine(report: Report, engine: str, url: str, folder: str, *, quick: bool, progress: Progress) -> None:

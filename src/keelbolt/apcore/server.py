@@ -24,6 +24,7 @@ from keelbolt.apcore.task_storage import TaskStoreStorage
 from keelbolt.apcore.task_store import METHODS
 from keelbolt.apcore.worker import ApcoreWorker
 from keelbolt.kernel import Kernel
+from keelbolt.kernel.urls import MEMORY
 from keelbolt.observability.logs import LEVELS, log_to_stderr
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
@@ -34,7 +35,6 @@ logger = logging.getLogger("keelbolt.apcore")
 
 AUTHENTICATES = ("authenticate", "security_schemes")
 HANDLES = ("request_approval", "check_approval")
-MEMORY = ("memory", "memory:", "memory://")
 TTL_SECONDS = 3600.0  # retention of ended tasks in memory
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("keelbolt.apcore")
 
 SHUTDOWN_SECONDS = 30.0
-MEMORY = ("memory", "memory:", "memory://")
 
 
 def serve_modules(given: Mapping[str, Any]) -> None:
@@ -142,6 +141,7 @@ def _modules(path: str | None, openapi: Mapping[str, Any]) -> object:
 def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the storage of tasks and its retention."""
     from keelbolt.apcore.task_store import InMemoryTaskStore
+    from keelbolt.kernel.urls import MEMORY
     from keelbolt.tasks.settings import RetentionPolicy
 
     url, ttl, most = given["url"], given["task_store_ttl"], given["task_store_max"]

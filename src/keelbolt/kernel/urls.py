@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
 _HOST = re.compile(rf"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]*)(:({_PORT}))?")
 ENGINES = "keelbolt.engines"  # entry point group; an entry is scheme = "package.module:function"
+MEMORY = ("memory", "memory:", "memory://")  # URLs of a storage in the memory of the process
 _POSTGRES = ("postgresql", "postgres")
 _REDIS = ("redis", "rediss", "valkey", "valkeys", "unix")
 
@@ -166,7 +167,7 @@ def run_script(url: str, scripts: Mapping[str, str]) -> None:
 def _split(url: str) -> tuple[str, str, dict[str, str]]:
     if not isinstance(url, str):
         raise UnknownScheme(f"a storage URL is a string, not {type(url).__name__}; use memory: or sqlite:///path")
-    if url in ("memory", "memory:", "memory://"):
+    if url in MEMORY:
         return "memory", "", {}
     try:
         parts = urlsplit(url)

@@ -18,6 +18,7 @@ from keelbolt.errors import AuthMisconfigured, KeelboltError, MethodNotFoundErro
 from keelbolt.explorer import Explorer
 from keelbolt.grpc.address import GrpcAddress
 from keelbolt.kernel import Kernel
+from keelbolt.kernel.urls import MEMORY
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.card import AgentCardConfig
@@ -160,7 +161,7 @@ class A2AServer:
     @property
     def in_memory(self) -> bool:
         """Whether the tasks are in the memory of this process."""
-        return isinstance(self._storage, InMemoryStorage) or self._storage in ("memory", "memory:", "memory://")
+        return isinstance(self._storage, InMemoryStorage) or self._storage in MEMORY
 
     def _engine(self) -> TaskEngine:
         if self.in_memory:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import InvalidValue
 from keelbolt.kernel import Clock, Durability, open_storage
+from keelbolt.kernel.urls import MEMORY
 from keelbolt.tasks.storage.contract import ContextT, Storage
 from keelbolt.tasks.storage.kernel import KernelStorage
 
@@ -97,7 +98,7 @@ def storage_of(given: str | Storage[Any]) -> Storage[Any]:
         raise InvalidValue(
             f'storage must be "memory", a URL or a Storage, not {getattr(given, "__name__", type(given).__name__)}'
         )
-    if given in ("memory", "memory:", "memory://"):
+    if given in MEMORY:
         return InMemoryStorage()
     return _BY_SCHEME.get(_scheme(given), UrlStorage)(given)  # UrlStorage refuses an unknown scheme
 
