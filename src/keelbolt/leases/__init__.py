@@ -11,11 +11,11 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from keelbolt.errors import CommitRefused, KeelboltError
-from keelbolt.kernel import Claim, new_id
+from keelbolt.kernel import Claim, Kernel, Operation, Scope, new_id
 
 logger = logging.getLogger("keelbolt.leases")
 
@@ -145,6 +145,21 @@ async def give_back(claim: Claim, *, every: float, unless: Callable[[], bool] = 
         except KeelboltError:
             continue
         return
+
+
+async def end_doubtful(
+    kernel: Kernel, scope: Scope, queue: str, key: str, worker: str, end: Callable[[int], Sequence[Operation]]
+) -> None:
+    """Commit the end of an item if this worker holds it: the commit that may have claimed it has no known outcome.
+
+    ``end`` gets the fence of the item; it returns nothing if the item is in use after all. Without this, the heartbeat
+    would keep the item without use.
+    """
+    await kernel.flush()
+    item = await scope.work(queue, key)
+    if item is not None and item.holder == worker and (operations := end(item.fence)):
+        with contextlib.suppress(CommitRefused):
+            await scope.commit(*operations)
 
 
 def incarnation() -> str:

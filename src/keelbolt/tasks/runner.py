@@ -9,8 +9,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
-from keelbolt.kernel import Claim, QueueTopic, Release, Scope
-from keelbolt.leases import Lease, Outage, cancelled, give_back
+from keelbolt.kernel import Claim, Operation, QueueTopic, Release, Scope
+from keelbolt.leases import Lease, Outage, cancelled, end_doubtful, give_back
 from keelbolt.observability.logs import masked
 from keelbolt.observability.metrics import Metrics, TaskStatistics
 from keelbolt.observability.tracing import Tracing
@@ -325,19 +325,17 @@ class Runner:
 
     async def _release_orphan(self, scope: Scope, task_id: str) -> None:
         """Release the task, with retries while the store is away; otherwise the heartbeat would keep it without use."""
+
+        def release(fence: int) -> tuple[Operation, ...]:
+            return () if (scope, task_id) in self.runs else (Release(QUEUE, task_id, fence),)
+
         while not self._draining:
             try:
-                await self.store.kernel.flush()
-                item = await scope.work(QUEUE, task_id)
-                if item is not None and item.holder == self.name and (scope, task_id) not in self.runs:
-                    await scope.commit(Release(QUEUE, task_id, item.fence))
-            except CommitRefused:
-                return
+                await end_doubtful(self.store.kernel, scope, QUEUE, task_id, self.name, release)
+                break
             except KeelboltError as error:
                 logger.warning("task %s could not be released and is retried: %s", task_id, error)
                 await asyncio.sleep(POLL_SECONDS)
-            else:
-                return
 
     async def attempt_failed(self, claim: Claim, error: Exception) -> None:
         """Count a failed attempt that was not caused by a storage outage; the last attempt ends the task."""

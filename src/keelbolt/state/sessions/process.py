@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from keelbolt.errors import CommitInDoubt, CommitRefused, KeelboltError, LeaseLost, StorageClosed
 from keelbolt.kernel import Append, Claim, Complete, Delete, Draft, Drop, Enqueue, Kernel, Present, Scope
-from keelbolt.leases import Lease, cancelled
+from keelbolt.leases import Lease, cancelled, end_doubtful
 from keelbolt.state.codec import decode, encode
 from keelbolt.state.engine.connection import CLOSED
 from keelbolt.state.engine.host import KernelHost
@@ -436,13 +436,14 @@ class SessionProcess:
 async def _drop(doubtful: tuple[str, str, str], kernel: Kernel) -> None:
     """Remove the work item of a task that does not run, if this worker holds it."""
     place, key, worker = doubtful
-    scope = kernel.scoped(place)
-    await kernel.flush()
-    item = await scope.work(RUNS, key)
-    if item is not None and item.holder == worker:
-        done = Complete(RUNS, key, item.fence)
-        with contextlib.suppress(CommitRefused):
-            await scope.commit(done, Delete(RUNS, key), Drop(INBOXES, key))
+    await end_doubtful(
+        kernel,
+        kernel.scoped(place),
+        RUNS,
+        key,
+        worker,
+        lambda fence: (Complete(RUNS, key, fence), Delete(RUNS, key), Drop(INBOXES, key)),
+    )
 
 
 def _failed_start(future: Future[Lease]) -> None:

@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.errors import CommitInDoubt, CommitRefused, KeelboltError, TurnTakenOver
 from keelbolt.kernel import Claim, Complete, Delete, Enqueue, Patch, Put, QueueTopic, new_id
-from keelbolt.leases import Lease, cancelled, give_back
+from keelbolt.leases import Lease, cancelled, end_doubtful, give_back
 from keelbolt.turns.context import TurnInput
 from keelbolt.turns.durable.families import TURN_RUNS, TURNS, TurnAddress
 from keelbolt.turns.durable.scope import TurnScope, as_scope
@@ -135,17 +135,17 @@ class LeasedTurns:
         """Remove the work item of a turn that does not run: its commit was canceled or is in doubt."""
         while True:
             try:
-                await self._storage.kernel.flush()
-                item = await place.scope.work(TURN_RUNS, place.turn)
-                if item is not None and item.holder == worker:
-                    done = Complete(TURN_RUNS, place.turn, item.fence)
-                    await place.scope.commit(done, Delete(TURN_RUNS, place.turn))
-            except CommitRefused:
-                return
+                await end_doubtful(
+                    self._storage.kernel,
+                    place.scope,
+                    TURN_RUNS,
+                    place.turn,
+                    worker,
+                    lambda fence: (Complete(TURN_RUNS, place.turn, fence), Delete(TURN_RUNS, place.turn)),
+                )
+                break
             except KeelboltError:
                 await asyncio.sleep(POLL_SECONDS)
-            else:
-                return
 
     def _start(self, work: Coroutine[Any, Any, None], turn: str) -> None:
         task = asyncio.create_task(work, name=f"turn {turn}")
