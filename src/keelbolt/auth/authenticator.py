@@ -19,6 +19,9 @@ from keelbolt.errors import (
     CredentialsRefused,
 )
 
+# Reasons that credentials for another authenticator get, too; the higher, the more likely.
+_FOREIGN = {"signature": 1, "key": 2, "issuer": 3, "algorithm": 4, "malformed": 5, "unknown": 6}
+
 
 class AnyOf:
     """Accepts a caller that any of its authenticators identifies. They run in order; the first identity is used.
@@ -49,8 +52,8 @@ class AnyOf:
         if unavailable is not None:  # the unavailable authenticator might have accepted them
             raise unavailable
         if refusals:
-            # The most specific refusal helps the caller most: "expired" rather than "unknown".
-            raise next((refusal for refusal in refusals if refusal.reason != "unknown"), refusals[0])
+            # That of the authenticator which knows the credentials: "expired" rather than "unknown".
+            raise min(refusals, key=lambda refusal: _FOREIGN.get(refusal.reason, 0))
         return None
 
     def security_schemes(self) -> dict[str, dict[str, Any]]:

@@ -76,13 +76,15 @@ class ClaimRules:
         for name in ("nbf", "iat"):
             if _time(claims, name) - self.leeway_seconds > now:
                 _refuse("The token is not valid yet.", "early")
-        self._check_issuer(claims.get("iss"))
+        self.check_issuer(claims)
         self._check_audience(claims.get("aud"))
         for name in self.required:
             if claims.get(name) is None:
                 _refuse("The token lacks a claim that is required here.", "claims")
 
-    def _check_issuer(self, issuer: object) -> None:
+    def check_issuer(self, claims: Mapping[str, Any]) -> None:
+        """Raise `CredentialsRefused` unless the token names one of the issuers."""
+        issuer = claims.get("iss")
         if self.issuers and not (isinstance(issuer, str) and issuer in self.issuers):
             _refuse("The token is from another issuer.", "issuer")
 

@@ -4,8 +4,10 @@
 such tokens arrive: an attacker can send unknown ids at no cost. The set is also reloaded in the background when it is
 older than ``refresh_seconds``; requests meanwhile use the cached keys.
 
-**Outage.** Loaded keys are used for ``keep_seconds`` while the endpoint is down, slow or returns invalid data. Without
-any keys, `AuthUnavailable` is raised. Concurrent callers share one request, and wait at most ``timeout_seconds``.
+**Outage.** Loaded keys are used for ``keep_seconds`` while the endpoint is down, slow or returns invalid data. For a
+token with an unknown key id, and for every token if there are no keys, `AuthUnavailable` is raised meanwhile: the key
+may be new, and the client must not drop a valid token. Concurrent callers share one request, and wait at most
+``timeout_seconds``.
 """
 
 from __future__ import annotations
@@ -63,9 +65,13 @@ class JWKSCache:
         self._loaded: _Loaded | None = None
         self._next_at = float("-inf")
         self._loading: asyncio.Task[None] | None = None
+        self._failed = False  # the last request
 
     async def find(self, algorithm: str, kid: str | None) -> tuple[VerificationKey, ...]:
-        """Return the keys that may have signed a token with this header; empty if the issuer has none."""
+        """Return the keys that may have signed a token with this header; empty if the issuer has none.
+
+        Raise AuthUnavailable if the issuer may have one, but the set can't be loaded.
+        """
         if (age := self._age()) >= self._keep:
             await self._load_now()
             if self._age() >= self._keep:
@@ -77,6 +83,8 @@ class JWKSCache:
         if not found:
             await self._load_now()
             found = self._fitting(algorithm, kid)
+            if not found and self._failed:
+                raise AuthUnavailable("A token names an unknown key, and the issuer's key set can't be loaded.")
         return found
 
     async def aclose(self) -> None:
@@ -111,6 +119,7 @@ class JWKSCache:
         return self._loading
 
     async def _load(self) -> None:
+        self._failed = True  # also if it is cancelled
         try:
             async with asyncio.timeout(self._timeout):
                 keys = await self._fetch()
@@ -118,10 +127,11 @@ class JWKSCache:
             usable = self._age() < self._keep
             if not usable:
                 self._next_at = self._monotonic() + RETRY_SECONDS
-            kept = "keys loaded before stay in use" if usable else "without them, every caller gets 503"
+            kept = "keys loaded before stay in use, other tokens get 503" if usable else "every token gets 503"
             logger.warning("keys could not be loaded from %s (%s); %s", self._url, _cause(error), kept)
         else:
             self._loaded = _Loaded(keys, self._monotonic())
+            self._failed = False
 
     async def _fetch(self) -> tuple[VerificationKey, ...]:
         async with AsyncExitStack() as stack:
@@ -154,7 +164,10 @@ def check_url(url: str) -> None:
 
     An attacker who changes the key set in transit can impersonate every caller.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise AuthMisconfigured(f"the URL of a key set is invalid: {error}") from None
     if parts.username is not None or parts.password is not None:
         raise AuthMisconfigured("the URL of a key set must not contain a password, since it is logged")
     if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and _loopback(parts.hostname))):

@@ -166,13 +166,14 @@ class JWTAuthenticator:
         unverified = take_apart(token, token_types=self._token_types)
         if unverified.algorithm not in self._algorithms:
             raise CredentialsRefused("The token is signed in a way that is not accepted here.", reason="algorithm")
+        claims = json_object(unverified.payload)
+        self._rules.check_issuer(claims)  # tokens of other issuers must not depend on the key set of this one
         keys = await self._find(unverified.algorithm, unverified.kid)
         if not keys:
             raise CredentialsRefused("The token is signed with a key that is not known here.", reason="key")
         signed, signature = unverified.signed, unverified.signature
         if not any(key.verifies(unverified.algorithm, signed=signed, signature=signature) for key in keys):
             raise CredentialsRefused("The token's signature is wrong.", reason="signature")
-        claims = json_object(unverified.payload)
         self._rules.check(claims, now=self._clock())
         return self._mapping.principal(claims, tenant=self._tenant)
 

@@ -15,6 +15,7 @@ from keelbolt.auth import (
     AnyOf,
     APIKeyAuthenticator,
     ClaimMapping,
+    JWKSCache,
     JWTAuthenticator,
     Principal,
     TokenAuthenticator,
@@ -225,6 +226,27 @@ async def test_when_the_key_set_is_back_callers_are_authenticated() -> None:
             async with asyncio.timeout(10):
                 while (await call(app, "ListTasks", {}, headers=headers)).status != 200:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
+
+
+async def test_a_new_key_that_can_not_be_loaded_is_unavailable() -> None:
+    """A token signed with a new key during an outage of the key set gets 503; with a known key, 200."""
+    async with KeySetServer(jwk("ES256")) as keys:
+        cache = JWKSCache(keys.url, cooldown_seconds=0)
+        auth = JWTAuthenticator(jwks=cache, issuer=ISSUER, audience="my-agent")
+        known, new = (
+            [("authorization", f"Bearer {token('ES256', number=number, headers={'kid': f'key-{number}'})}")]
+            for number in (1, 2)
+        )
+        async with agent(auth=auth) as app:
+            assert (await call(app, "ListTasks", {}, headers=known)).status == 200
+            keys.status = 500
+            reply = await call(app, "ListTasks", {}, headers=new)
+            assert (reply.status, reply.header("retry-after")) == (503, "5")
+            assert reply.header("www-authenticate") is None
+            assert (await call(app, "ListTasks", {}, headers=known)).status == 200
+            keys.status = 200
+            keys.publish(jwk("ES256"), jwk("ES256", 2))
+            assert (await call(app, "ListTasks", {}, headers=new)).status == 200
 
 
 class Broken:

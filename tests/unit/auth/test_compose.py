@@ -44,6 +44,11 @@ async def test_refused_credentials_get_the_most_specific_reason() -> None:
         with pytest.raises(CredentialsRefused) as caught:
             await AnyOf(*order).authenticate(bearer(token(exp=1)))
         assert caught.value.reason == "expired"
+    other = JWTAuthenticator("another secret of thirty-two bytes", audience=AUDIENCE, issuer=ISSUER)
+    for order in ((other, JWTS), (JWTS, other)):  # a rejected signature says less than an expired token
+        with pytest.raises(CredentialsRefused) as caught:
+            await AnyOf(*order).authenticate(bearer(token(exp=1)))
+        assert caught.value.reason == "expired"
     with pytest.raises(CredentialsRefused) as caught:
         await AnyOf(KEYS, TOKENS).authenticate({"x-api-key": "wrong"})
     assert caught.value.reason == "unknown"

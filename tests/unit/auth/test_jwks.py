@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from keelbolt.auth import JWTAuthenticator, Principal
+from keelbolt.auth import AnyOf, JWTAuthenticator, Principal
 from keelbolt.auth.jwks import MAX_KEYS, RETRY_SECONDS, JWKSCache, check_url
 from keelbolt.errors import AuthMisconfigured, AuthUnavailable, CredentialsRefused
 from tests.unit.auth.issuer import (
@@ -132,15 +132,43 @@ async def test_during_an_outage_the_old_keys_are_used(trouble: str, caplog: pyte
                 server.publish(*(jwk("ES256", kid=f"key-{number}") for number in range(MAX_KEYS + 1)))
         ticks.now += 3600
         started = time.perf_counter()
-        with caplog.at_level(logging.WARNING, "keelbolt.auth"):
-            assert await refused(authenticator, signed(2)) == "key"
+        with caplog.at_level(logging.WARNING, "keelbolt.auth"), pytest.raises(AuthUnavailable):
+            await authenticator.authenticate(signed(2))  # it may be valid: its client must not drop it
         assert time.perf_counter() - started < 2
         assert "keys loaded before stay in use" in caplog.text
         assert await authenticator.authenticate(signed(1)) == ALICE
+        with pytest.raises(AuthUnavailable):  # also without another request, in the cooldown
+            await authenticator.authenticate(signed(2))
 
         ticks.now += 86_400
         with pytest.raises(AuthUnavailable):  # an outage does not extend keys forever
             await authenticator.authenticate(signed(1))
+
+
+async def test_after_an_outage_an_unknown_key_is_refused_again() -> None:
+    ticks = Ticks()
+    async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
+        assert await authenticator.authenticate(signed(1)) == ALICE
+        server.status = 500
+        ticks.now += 31
+        with pytest.raises(AuthUnavailable):
+            await authenticator.authenticate(signed(2))
+        server.status = 200
+        ticks.now += 31
+        assert await refused(authenticator, signed(2)) == "key"
+
+
+async def test_tokens_of_another_issuer_do_not_depend_on_this_key_set() -> None:
+    """They cause no request to it, and in its outage an expired one is still reported as expired."""
+    ticks, other = Ticks(), "https://other.example"
+    async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
+        both = AnyOf(authenticator, JWTAuthenticator(jwk("ES256", 2), issuer=other, audience=AUDIENCE))
+        server.status = 500
+        assert await both.authenticate(signed(2, iss=other)) == ALICE
+        with pytest.raises(CredentialsRefused) as caught:
+            await both.authenticate(signed(2, iss=other, exp=1))
+        assert caught.value.reason == "expired"
+        assert server.requests == 0
 
 
 async def test_a_redirect_is_not_followed() -> None:
@@ -262,6 +290,7 @@ def test_tls_or_loopback(url: str) -> None:
         "file:///etc/passwd",
         "ftp://issuer.example/",
         "https:///jwks",
+        "https://[::1/jwks",
         "jwks",
         "",
         "https://user:password@issuer.example/",
