@@ -118,13 +118,14 @@ def pending_in(parts: Iterable[Any]) -> Pending | None:
 
 
 def pending_before(history: Sequence[Message], turn: int) -> Pending | None:
-    """Return the approval that the previous turn ended with, or None."""
-    for message in reversed(history):
-        if message.role is Role.agent:
-            found = pending_in(message.parts)
-            if found is not None and found.turn == turn - 1:
-                return found
-    return None
+    """Return the approval that the previous turn ended with, or None. ``history`` are the messages before the turn.
+
+    Only its last message is read. Earlier ones may be questions of other agents, which choose their contents.
+    """
+    if not history or history[-1].role is not Role.agent:
+        return None
+    found = pending_in(history[-1].parts)
+    return found if found is not None and found.turn == turn - 1 else None
 
 
 def digest_of(inputs: Any) -> str:

@@ -40,7 +40,7 @@ class ModuleCall:
     """A module and its input. ``pending`` is the approval that the call waited for.
 
     ``token`` is the approval that the gate checks; ``wrong`` is set when an answer does not match the module's input
-    schema.
+    schema. ``early``: the message was sent before the approval was requested, so it is no answer.
     """
 
     module: Module
@@ -49,6 +49,7 @@ class ModuleCall:
     pending: Pending | None = None
     token: str | None = None
     wrong: SkillInputError | None = None
+    early: bool = False
 
 
 class ModuleCallReader:
@@ -81,6 +82,8 @@ class ModuleCallReader:
     def _resumed(self, ctx: TaskContext, pending: Pending, known: dict[str, Message]) -> ModuleCall:
         """Return the call that waited, with the input to be approved; if a module asked, the answer extends it."""
         module = self._module(pending.skill_id)
+        if ctx.sent_while_working:
+            return ModuleCall(module, {}, pending.messages, pending, early=True)
         messages = [known[message_id] for message_id in pending.messages if message_id in known]
         inputs = parts_to_input(messages[0].parts, module) if messages else {}
         for message in messages[1:]:
@@ -167,7 +170,8 @@ class SkillAdmission:
             return True
         task = await tasks.load(task_id, principal)
         said = from_json(task.view.status).get("message") or {}
-        pending = pending_in(said.get("parts", ()))
+        relayed = task.record.turn.asked is not None  # then another agent may have chosen the parts
+        pending = None if relayed else pending_in(said.get("parts", ()))
         return chosen == (pending.skill_id if pending is not None else task.view.metadata.get(SKILL))
 
     async def _call(self, message: Message, chosen: str | None, assumed: str | None, principal: Principal) -> Module:

@@ -135,7 +135,7 @@ class ApcoreWorker(Worker):
         except ProtocolError as error:
             await self._refuse(ctx, error)
             return
-        if call.wrong is not None and call.pending is not None:
+        if call.pending is not None and (call.early or call.wrong is not None):
             await self._ask_again(ctx, call.pending, call.wrong)
             return
         if self._gate is not None and not self._gate.refuses and call.module.requires_approval:
@@ -271,13 +271,15 @@ class ApcoreWorker(Worker):
             preview = await preview_of(self.executor, call.module.id, call.inputs, await self._context(ctx))
         await ctx.request_input(pending.question(reason, preview), data=pending.json(reason, preview))
 
-    async def _ask_again(self, ctx: TaskContext, pending: Pending, wrong: SkillInputError) -> None:
-        """Keep waiting, because the answer does not match the module's input."""
-        errors = (describe(wrong).data or {}).get("errors", [])
-        data = {**replace(pending, turn=ctx.turn).json(), "errors": errors}
-        await ctx.request_input(
-            f"The answer does not match the input schema of {pending.skill_id}. Send another answer.", data=data
-        )
+    async def _ask_again(self, ctx: TaskContext, pending: Pending, wrong: SkillInputError | None) -> None:
+        """Keep waiting: the answer does not match the module's input, or the message was sent before the question."""
+        data = replace(pending, turn=ctx.turn).json()
+        if wrong is None:
+            question = f"Your last message was sent before this question and is no answer to it. {pending.question()}"
+        else:
+            question = f"The answer does not match the input schema of {pending.skill_id}. Send another answer."
+            data["errors"] = (describe(wrong).data or {}).get("errors", [])
+        await ctx.request_input(question, data=data)
 
     async def _fail(self, ctx: TaskContext, call: ModuleCall, error: Exception) -> None:
         self._errors.log(error, call.module.id, ctx.task_id)

@@ -129,7 +129,9 @@ class TaskInput:
     def history(self) -> list[Message]:
         """The messages before this one, oldest first."""
         messages = _MESSAGES.validate_json(b"[%b]" % self._history)
-        return [message for message in messages if message.message_id != self.message_id]
+        # Questions within this turn and their answers come after its message; a run that repeats it must not see them.
+        own = (number for number, message in enumerate(messages) if message.message_id == self.message_id)
+        return messages[: max(own, default=None)]
 
     @property
     def previous_artifacts(self) -> list[Artifact]:

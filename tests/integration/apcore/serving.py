@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from keelbolt.apcore import ApcoreServer, async_serve
 from tests.integration.apcore.calling import state
@@ -52,7 +53,7 @@ def extensions(root: Path, **files: str) -> Path:
     return root
 
 
-async def until(app: Starlette, task_id: str, wanted: str) -> None:
+async def until(app: ASGIApp, task_id: str, wanted: str) -> None:
     """Wait until a task is in this state."""
     async with asyncio.timeout(20):
         while True:

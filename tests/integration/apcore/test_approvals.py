@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from apcore.module import Change, PreviewResult
 from pydantic import BaseModel
 
 from keelbolt.apcore.approvals import CallerApproves
-from tests.integration.apcore.calling import error_of, output, send, state, status_data, status_text, task_of
-from tests.integration.apcore.modules import Deploy, Echo, Giving, agent_of, executor_of, registry_of
+from tests.integration.apcore.calling import error_of, message, output, send, state, status_data, status_text, task_of
+from tests.integration.apcore.modules import Anything, Deploy, Echo, Giving, agent_of, executor_of, registry_of
+from tests.integration.apcore.serving import until
 from tests.integration.apcore.test_section_10 import authenticator, token
 from tests.integration.server.asgi import call
 
@@ -61,6 +63,45 @@ async def test_a_pending_approval_is_requested_and_given(deployed: list[str]) ->
         done = await task_of(server.app, "approved", taskId=task["id"])
         assert (done["id"], output(done)) == (task["id"], {"deployed": "the website"})
         assert (approver.checked, deployed, len(approver.asked)) == (["req-1", "req-1"], ["the website"], 1)
+
+
+RETURNS = {"configuration": {"returnImmediately": True}}
+
+
+class Calls:
+    """Calls deploy.service after a while."""
+
+    input_schema = Anything
+    output_schema = Anything
+    description = "Calls another module"
+
+    def __init__(self) -> None:
+        self.executor: Any = None
+        self.began, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def execute(self, inputs: dict[str, Any], context: Any) -> Any:
+        self.began.set()
+        await self.goes_on.wait()
+        return await self.executor.call_async("deploy.service", {"text": "the website"}, context)
+
+
+async def test_a_message_sent_before_the_question_approves_nothing(deployed: list[str]) -> None:
+    calls = Calls()
+    modules = registry_of(calls=calls, deploy__service=Deploy(), echo=Echo())
+    calls.executor = executor_of(modules, approval_handler=CallerApproves())
+    async with agent_of(calls.executor) as server:
+        first = {"message": message({}, skill="calls"), **RETURNS}
+        task = (await call(server.app, "SendMessage", first)).json["result"]["task"]
+        await calls.began.wait()
+        more = {"message": message("ok", skill="echo", taskId=task["id"]), **RETURNS}
+        await call(server.app, "SendMessage", more)
+        calls.goes_on.set()
+        await until(server.app, task["id"], "input_required")
+        task = (await call(server.app, "GetTask", {"id": task["id"]})).json["result"]
+        assert status_text(task).startswith("Your last message was sent before this question")
+        assert deployed == []
+        done = await task_of(server.app, "approved", taskId=task["id"])
+        assert (output(done), deployed) == ({"deployed": "the website"}, ["the website"])
 
 
 @pytest.mark.parametrize("by", ["task", "context", "context and skill"])

@@ -35,6 +35,23 @@ async def test_the_turn_continues_with_the_answer() -> None:
     assert calls == ["tea", "large tea"]
 
 
+async def test_the_history_ends_before_the_message_of_the_turn() -> None:
+    """A repeated turn sees the same history: not its own questions, nor their answers."""
+    seen: list[list[str]] = []
+
+    async def asks(ctx: TaskContext) -> None:
+        seen.append([message.text for message in ctx.history])
+        await ctx.ask("Which size?")
+        await ctx.request_input("Anything else?")
+
+    async with WorkerHarness(asks) as agent:
+        await agent.send("tea")
+        await agent.answer("large")
+        await agent.answer("no")
+        await agent.answer("small")
+    assert seen == [[], [], ["tea", "Which size?", "large", "Anything else?"]] + seen[2:3]
+
+
 async def test_a_lost_attempt_does_not_ask_again() -> None:
     calls.clear()
     async with WorkerHarness(order) as agent:
