@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from math import isfinite
 from typing import Any, Literal, NotRequired, TypedDict
 
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # apcore brings it; it has no types
@@ -26,6 +28,7 @@ PROGRESS = "_mcp_progress"
 ELICIT = "_mcp_elicit"
 QUIET_SECONDS = 0.1  # minimum interval between two reports without text
 ACTIONS = ("accept", "decline", "cancel")
+MAX_ERROR_CHARACTERS = 300
 
 Action = Literal["accept", "decline", "cancel"]
 
@@ -156,11 +159,11 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _number(text: str) -> Any:
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return int(number) if number.is_integer() else number
+    for kind in (int, float):  # an int first: a float has 53 bits
+        with suppress(ValueError):
+            number = kind(text)
+            return number if isfinite(number) else text
+    return text
 
 
 def _fitting(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,5 +175,6 @@ def _fitting(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, An
     wrong = next(Draft202012Validator(dict(schema)).iter_errors(content), None)
     if wrong is not None:
         place = "/".join(str(step) for step in wrong.absolute_path)
-        raise _Unfit(f"{place}: {wrong.message}" if place else wrong.message)
+        text = f"{place}: {wrong.message}" if place else wrong.message
+        raise _Unfit(text[:MAX_ERROR_CHARACTERS])  # it repeats the answer, which may be long
     return content

@@ -196,14 +196,16 @@ def _kind(error: ModuleError) -> str:
 
 # --------------------------------------------------------------------------------------------------------- sanitising
 
-_ADDRESSES = re.compile(r"\b([a-z][a-z0-9+.-]*)://([^\s'\"<>]*)", re.IGNORECASE)
+# Every repetition before a fixed text is bounded: with * the time would grow with the square of the length, and clients
+# choose parts of these messages.
+_ADDRESSES = re.compile(r"([a-z][a-z0-9+.-]{0,30})://([^\s'\"<>]*)", re.IGNORECASE)
 _PATHS = re.compile(
     r"(?<![\w.:/\\~-])(?:/(?P<root>[^\s\\/'\"<>|:,;]+)/[^\s'\"<>|:,;)\]}]*|~/[^\s'\"<>|:,;)\]}]+"
     r"|(?:[A-Za-z]:[\\/]|\\\\)[^\s'\"<>|:,;)\]}]+)"
 )
 _SECRETS = re.compile(
-    r"\b(\w*(?:password|passwd|secret|api_?key|credential)\w*)[\"']?\s*[=:]\s*(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)"
-    r"|\b(\w*token\w*)[\"']?\s*(?:=|:(?=\s*[\"']?[^\s,;]*\d))\s*(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)",
+    r"((?:password|passwd|secret|api_?key|credential)\w{0,40})[\"']?\s{0,9}[=:]\s*(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)"
+    r"|(token\w{0,40})[\"']?\s{0,9}(?:=|:(?=\s{0,9}[\"']?[^\s,;]{0,200}\d))\s*(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)",
     re.IGNORECASE,
 )
 _TRACE_LINE = re.compile(

@@ -299,7 +299,7 @@ class ExtensionsWatch:
             return
         before = self._registry.get(module_id)
         known = self._registry.get_module_metadata(module_id)
-        state = _suspended(before)
+        state = _hook(before, "on_suspend")  # what the module hands over to its replacement
         with self._keeping(module_id), _quiet(before):
             self._registry.unregister(module_id)
             try:
@@ -330,13 +330,14 @@ def _quiet(module: Any) -> Iterator[None]:
             delattr(module, name)
 
 
-def _hook(module: Any, name: str, *given: Any) -> None:
+def _hook(module: Any, name: str, *given: Any) -> Any:
+    """Return the result of a module's hook; None if it has none or the hook fails."""
     hook = getattr(module, name, None)
     try:
-        if callable(hook):
-            hook(*given)
+        return hook(*given) if callable(hook) else None
     except Exception:
         logger.exception("%s failed in %s", name, type(module).__name__)
+        return None
 
 
 def _loaded(file: Path, metadata: dict[str, Any]) -> Any:
@@ -348,12 +349,6 @@ def _loaded(file: Path, metadata: dict[str, Any]) -> Any:
     if problems := validate_module(module):
         raise ValueError("; ".join(problems))
     return module
-
-
-def _suspended(module: Any) -> Any:
-    """Return the state that the module hands over to its replacement."""
-    suspend = getattr(module, "on_suspend", None)
-    return suspend() if callable(suspend) else None
 
 
 def _stamp(file: Path) -> Stamp:

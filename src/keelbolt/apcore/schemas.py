@@ -53,13 +53,11 @@ def inline(schema: Mapping[str, Any]) -> Schema:
 class _Inliner:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
+        self._root = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
         self._nodes = 0
 
     def root(self) -> Schema:
-        found = self._walk(self._schema, ())
-        for word in ("$defs", "definitions"):
-            found.pop(word, None)
-        return dict(found)
+        return dict(self._walk(self._root, ()))
 
     def _walk(self, node: Any, within: tuple[str, ...]) -> Any:
         self._nodes += 1
@@ -67,11 +65,7 @@ class _Inliner:
             reference = node.get("$ref")
             if isinstance(reference, str):
                 return self._refer(reference, node, within)
-            return {
-                key: self._walk(value, within)
-                for key, value in node.items()
-                if key not in ("$defs", "definitions") or within or node is not self._schema
-            }
+            return {key: self._walk(value, within) for key, value in node.items()}
         if isinstance(node, list | tuple):
             return [self._walk(item, within) for item in node]
         return node
@@ -90,7 +84,7 @@ class _Inliner:
     def _find(self, reference: str) -> Mapping[str, Any] | None:
         """Return the target of a JSON pointer within this schema, or None."""
         if reference == "#":
-            return self._schema
+            return self._root
         if not reference.startswith("#/"):
             return None
         found: Any = self._schema
@@ -237,7 +231,7 @@ class _Fit:
         found: dict[str, Any] = {}
         for name, item in value.items():
             wanted = [properties[name]] if name in properties else []
-            wanted += [each for pattern, each in patterns.items() if re.search(pattern, name)]
+            wanted += [each for pattern, each in patterns.items() if _found(pattern, name)]
             for each in wanted or [others]:
                 item, also = self.fit(item, each)  # noqa: PLW2901
                 good = good and also
@@ -269,6 +263,13 @@ class _Fit:
                 return True
             found = found[name]
         return found
+
+
+def _found(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:  # of a dialect that Python does not have; the validation decides
+        return False
 
 
 def _typed(value: Any, declared: Any) -> tuple[Any, bool]:

@@ -145,3 +145,25 @@ async def test_without_a_task_the_helpers_do_nothing() -> None:
     context: Context[Any] = Context.create()
     assert await elicit(context, "Well?") is None
     await report_progress(context, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "number"),
+    [("9007199254740993", "integer", 9007199254740993), ("3.0", "integer", 3), ("2.5", "number", 2.5)],
+)
+def test_numbers_in_an_answer_are_exact(text: str, kind: str, number: float) -> None:
+    said = Message(message_id="m", role=Role.user, parts=[Part(text=text)])
+    assert read_answer(said, {"properties": {"n": {"type": kind}}}) == {"action": "accept", "content": {"n": number}}
+
+
+@pytest.mark.parametrize("text", ["nan", "-inf", "1e400", "x" * 100_000])
+async def test_an_answer_that_is_no_number_is_asked_again_briefly(text: str) -> None:
+    class Weighs(Order):
+        async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
+            return {"answer": await elicit(context, "Which weight?", {"properties": {"n": {"type": "number"}}})}
+
+    async with agent_of(executor_of(registry_of(weighs=Weighs()))) as server:
+        asked = await task_of(server.app, {})
+        again = await task_of(server.app, text, taskId=asked["id"])
+        assert state(again) == "input_required"
+        assert len(status_text(again)) < 500

@@ -214,3 +214,11 @@ async def test_an_approval_is_needed_while_a_module_is_replaced(
             task = await task_of(server.app, {"text": "hi"}, skill="echo")
             assert task["status"]["state"] == "TASK_STATE_REJECTED"
             registry.register("echo", module, metadata={"annotations": {"requires_approval": True}})
+
+
+def test_a_failing_on_suspend_does_not_prevent_the_reload(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    fails = "\n    def on_suspend(self):\n        raise RuntimeError('no state')\n"
+    watched.write("text__echo", MODULE + fails)
+    watched.write("text__echo", MODULE.replace("Says it again", "Says it once") + fails)
+    assert watched.description("text.echo") == "Says it once"
+    assert "on_suspend failed in Echo" in caplog.text

@@ -49,7 +49,7 @@ async def test_the_history_ends_before_the_message_of_the_turn() -> None:
         await agent.answer("large")
         await agent.answer("no")
         await agent.answer("small")
-    assert seen == [[], [], ["tea", "Which size?", "large", "Anything else?"]] + seen[2:3]
+    assert seen == [[], [], ["tea", "Which size?", "large", "Anything else?"], *seen[2:3]]
 
 
 async def test_a_lost_attempt_does_not_ask_again() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from typing import Any
 
 import apcore
@@ -16,7 +17,15 @@ from apcore.errors import ErrorCodes, ModuleError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.apcore.errors_map import ERROR_MAP, ErrorMapper, loggable, sanitized, validation_errors
+from keelbolt.apcore.errors_map import (
+    _ADDRESSES,
+    _SECRETS,
+    ERROR_MAP,
+    ErrorMapper,
+    loggable,
+    sanitized,
+    validation_errors,
+)
 
 SECRET = "/srv/app/config/secrets.yaml"
 WHY = f"failed in {SECRET} with password=hunter2"
@@ -175,3 +184,17 @@ def test_sanitizing_never_raises_and_is_bounded(message: str) -> None:
 
 def test_logged_texts_are_cut_and_sanitized() -> None:
     assert loggable("a\x00b\x1b[0m\tc\n" + "d" * 2000) == ("ab[0m\tc\n" + "d" * 2000)[:1000]
+
+
+@pytest.mark.parametrize(("pattern", "then"), [(_ADDRESSES, "://"), (_SECRETS, "[=:]"), (_SECRETS, "(?:=|:")])
+def test_the_search_does_not_grow_with_the_square_of_the_length(pattern: re.Pattern[str], then: str) -> None:
+    """Before the text that decides, no repetition is unbounded: it would be tried again from every position."""
+    before = pattern.pattern.partition(then)[0].rpartition("|(")[2]
+    assert not re.search(r"(\]|\\w|\\s)[*+]", before)
+
+
+@pytest.mark.parametrize("text", ["db_password_2=hunter2", "MY_API_KEY : 'hunter2'", "access_token=hunter2"])
+def test_names_around_the_word_are_masked_too(text: str) -> None:
+    assert "hunter2" not in sanitized(text)
+    assert "hunter2" not in sanitized(f"{'x' * 5000}_{text}")
+    assert "hunter2" not in sanitized(f"{'x' * 5000}{'a' * 60}://user:hunter2@host/")

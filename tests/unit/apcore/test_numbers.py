@@ -194,3 +194,8 @@ def test_nested_unions_are_bounded() -> None:
 @pytest.mark.parametrize("inner", [{"$ref": "#/$defs/x"}, {"anyOf": [{"$ref": "#/$defs/x"}]}, {"$ref": "#"}])
 def test_a_definition_that_refers_only_to_itself_is_bounded(inner: Any) -> None:
     assert fitted({"a": 3.0}, {"$defs": {"x": inner}, "$ref": "#/$defs/x"}) == {"a": 3.0}
+
+
+def test_a_pattern_of_another_dialect_matches_nothing() -> None:
+    schema = {"patternProperties": {r"^\p{L}+$": {"type": "integer"}}}
+    assert fitted({"a": 1.0}, schema) == {"a": 1.0}

@@ -119,3 +119,16 @@ def test_files() -> None:
     properties = Files.model_json_schema()["properties"]
     assert is_file(properties["content"])
     assert not is_file(properties["text"])
+
+
+def test_unused_definitions_do_not_count() -> None:
+    """Definitions of a schema that is itself a reference are counted only where they are used."""
+    links = {f"D{n}": {"type": "object", "properties": {"next": {"$ref": f"#/$defs/D{n + 1}"}}} for n in range(120)}
+    found = inline({"$ref": "#/$defs/D0", "$defs": {**links, "D120": {"type": "string"}}})
+    assert found["properties"]["next"]["properties"]["next"]["type"] == "object"
+    assert "recursive" not in json.dumps(found)
+
+
+def test_a_reference_to_the_whole_schema_brings_no_definitions() -> None:
+    found = inline({"type": "object", "properties": {"child": {"$ref": "#"}}, "$defs": {"Unused": {"type": "string"}}})
+    assert "$defs" not in json.dumps(found)
