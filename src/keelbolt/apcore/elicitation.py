@@ -83,6 +83,9 @@ def conversing(ctx: TaskContext) -> dict[str, Callable[..., Awaitable[Any]]]:
 
     async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
         nonlocal reported
+        total = total if total is None or isfinite(total) else None
+        if not isfinite(progress):  # 0/0 in a module's arithmetic must not fail its work
+            progress = 0.0
         now = time.monotonic()
         if not message and now - reported < QUIET_SECONDS and (total is None or progress < total):
             return

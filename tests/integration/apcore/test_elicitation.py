@@ -167,3 +167,14 @@ async def test_an_answer_that_is_no_number_is_asked_again_briefly(text: str) -> 
         again = await task_of(server.app, text, taskId=asked["id"])
         assert state(again) == "input_required"
         assert len(status_text(again)) < 500
+
+
+@pytest.mark.parametrize(("progress", "total"), [(float("nan"), 10.0), (1.0, float("inf"))])
+async def test_progress_that_is_no_number_does_not_fail_the_module(progress: float, total: float) -> None:
+    class Reports(Order):
+        async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
+            await report_progress(context, progress, total)
+            return {"done": True}
+
+    async with agent_of(executor_of(registry_of(reports=Reports()))) as server:
+        assert output(await task_of(server.app, {})) == {"done": True}
