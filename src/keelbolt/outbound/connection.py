@@ -118,6 +118,8 @@ class OutboundConnection:
                 raise ClosedEarly from None
             if not answer.status:
                 raise
+        finally:
+            answer.listen(None)
         if not answer.status:
             if kept and size == 0:
                 raise ClosedEarly
@@ -154,7 +156,7 @@ class _Answer:
         self.keep = False
         self._parser: httptools.HttpResponseParser | None = None
 
-    def listen(self, parser: httptools.HttpResponseParser) -> None:
+    def listen(self, parser: httptools.HttpResponseParser | None) -> None:
         self._parser = parser
 
     def on_headers_complete(self) -> None:
