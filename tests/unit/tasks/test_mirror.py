@@ -486,7 +486,7 @@ async def test_contexts_of_ended_tasks_do_not_stay_in_memory(monkeypatch: pytest
         for number in range(3):
             await done(engine, message("count", str(number), context_id=f"talk {number}"))
         async with asyncio.timeout(20):
-            while [record async for record in scope.scan(Query(CONTEXTS))]:
+            while [record async for record in scope.scan(Query(CONTEXTS))]:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert texts(await done(engine, message("count", "again", context_id="talk 1")))[-1] == "2"
 
