@@ -118,6 +118,8 @@ class OutboundConnection:
                 raise ClosedEarly from None
             if not answer.status:
                 raise
+        finally:
+            answer.listen(None)
         if not answer.status:
             if kept and size == 0:
                 raise ClosedEarly
@@ -145,7 +147,7 @@ class _Answer:
         self.keep = False
         self._parser: httptools.HttpResponseParser | None = None
 
-    def listen(self, parser: httptools.HttpResponseParser) -> None:
+    def listen(self, parser: httptools.HttpResponseParser | None) -> None:
         self._parser = parser
 
     def feed(self, parser: httptools.HttpResponseParser, data: bytes) -> None:
