@@ -173,7 +173,11 @@ async def test_an_approval_is_not_asked_for_invalid_arguments() -> None:
     """The model gets the error; neither the function nor the text of the question sees such arguments."""
     asked: list[Any] = []
 
-    @tool(needs_approval=lambda args: bool(asked.append(args["amount"])))
+    def large_amount(args: Any) -> bool:
+        asked.append(args["amount"])
+        return False
+
+    @tool(needs_approval=large_amount)
     def small(amount: int) -> str:
         """Pays."""
         return f"paid {amount}"
@@ -234,7 +238,7 @@ async def test_results_are_limited_and_texts_are_included() -> None:
         return [long, several]
 
     model = ScriptedModel(["Done."])
-    storage = {**noop_storage(), "fetch_tool_calls_callback": earlier}
+    storage: dict[str, Any] = {**noop_storage(), "fetch_tool_calls_callback": earlier}
     runner = TurnRunner(executor_callback=chat_executor(model), **storage)
     incoming = [Message(id="u", role="user", content="go")]
     result = await runner.run_result(TurnInput(system_prompt="Go.", incoming=incoming))

@@ -154,6 +154,19 @@ async def test_text_with_other_line_ends_is_one_event(text: str) -> None:
             assert TextDelta(text) in found
 
 
+async def test_text_that_utf8_can_not_encode_is_sent_with_a_replacement() -> None:
+    """Half of a surrogate pair in one message must not prevent all later requests of its thread."""
+    request = ModelRequest("Be kind.", [ChatMessage("user", "a\ud800b")])
+    async with provider(openai({"content": "Hi"}), anthropic()) as server:
+        for kind in (OpenAIModel, AnthropicModel):
+            assert [delta async for delta in kind("m", base_url=server.url, api_key="k").stream(request)]
+    assert [body["messages"][-1]["content"] for _, _, body in server.requests] == [
+        "a?b",
+        [{"type": "text", "text": "a?b"}],
+    ]
+    assert {headers["content-type"] for _, headers, _ in server.requests} == {"application/json"}
+
+
 @pytest.mark.parametrize(("kind", "good", "name"), MODELS)
 async def test_key_and_address_come_from_the_environment(
     kind: Any, good: Any, name: str, monkeypatch: pytest.MonkeyPatch

@@ -43,10 +43,12 @@ class ProviderEndpoint:
                 return
 
     async def _once(self, body: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")  # text may have lone surrogates
+        headers = {"content-type": "application/json", **self.headers}
         try:
             async with (
                 httpx2.AsyncClient(timeout=self.timeout_seconds) as client,
-                client.stream("POST", self.url, json=body, headers=dict(self.headers)) as response,
+                client.stream("POST", self.url, content=content, headers=headers) as response,
             ):
                 if response.status_code != httpx2.codes.OK:
                     await response.aread()
