@@ -12,10 +12,10 @@ from a2a.utils.errors import InvalidParamsError
 from pydantic import ValidationError
 
 from keelbolt.a2a_sdk.codec import Event, event_notes, new_notes, state_named, state_of, task_of, tasks_of, whole_notes
-from keelbolt.a2a_sdk.families import DIRECTORY, PARTITION
+from keelbolt.a2a_sdk.families import CONFIGS, DIRECTORY, PARTITION
 from keelbolt.auth import Principal
 from keelbolt.errors import CommitRefused, InvalidTaskRequest
-from keelbolt.kernel import Delete, FieldNotIn, Head, Insert, Kernel, Operation, Scope
+from keelbolt.kernel import Delete, FieldNotIn, Head, Insert, Kernel, Operation, Query, Scope
 from keelbolt.protocol import v1
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks.families import EVENTS, TASKS
@@ -124,8 +124,16 @@ class KeelboltTaskStore(VersionedTaskStore):
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
         scope = self._directory.scope(context)
+        await delete_configs(scope, task_id)
         await erase_task(self._store, scope, task_id)
         await self._directory.remove(task_id, scope)
+
+
+async def delete_configs(scope: Scope, task_id: str) -> None:
+    """Delete all push configs of a task."""
+    keys = [record.key async for record in scope.scan(Query(CONFIGS, {"task": task_id}))]
+    if keys:
+        await scope.commit(*[Delete(CONFIGS, key) for key in keys])
 
 
 class KeelboltPlainTaskStore(PlainTaskStore):

@@ -191,6 +191,15 @@ async def test_push_configs_are_stored_and_found_for_dispatch(stores: SdkStores)
     assert await stores.push_configs.get_info("t", CONTEXT) == []
 
 
+async def test_push_configs_are_deleted_with_their_task(stores: SdkStores) -> None:
+    """They contain credentials, and a new task with the same id must not use them."""
+    await saved(stores, task())
+    await stores.push_configs.set_info("t", pb.TaskPushNotificationConfig(url="https://example.org/hook"), CONTEXT)
+    await stores.tasks.delete("t", CONTEXT)
+    await saved(stores, task())
+    assert await stores.push_configs.get_info("t", CONTEXT) == []
+
+
 class Counter(AgentExecutor):
     """An agent of the SDK that streams an artifact."""
 
