@@ -122,11 +122,13 @@ def saved() -> Iterator[Callable[[], list[object]]]:
         return found
 
     collect()
+    gc.freeze()  # earlier objects don't slow down the collections
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     yield collect
     gc.set_debug(0)
     gc.garbage.clear()
+    gc.unfreeze()
     gc.enable()
 
 
