@@ -32,9 +32,9 @@ class Root(click.Group):
     """A group that prints each KeelboltError and OSError of its commands as a Failure."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # a terminal without UTF-8 shows ? for other characters
-                stream.reconfigure(errors="replace")
+        for output in (sys.stdout, sys.stderr):
+            if isinstance(output, io.TextIOWrapper):  # a terminal without UTF-8 shows ? for other characters
+                output.reconfigure(errors="replace")
         try:
             return super().main(*args, **options)
         except OSError as error:  # for example, the output is a file on a full disk

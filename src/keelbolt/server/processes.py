@@ -382,9 +382,7 @@ class _Uvicorn(uvicorn.Server):
             await handing_over
 
 
-def _serve(
-    server: A2AServer, bound: socket.socket, tell: Callable[[], object], *, parent: int | None = None
-) -> None:
+def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object], *, parent: int | None = None) -> None:
     config = uvicorn.Config(
         server.app,
         http=connections(server.settings, ports=1 if server.grpc_at is None else 2),
