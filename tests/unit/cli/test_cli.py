@@ -128,6 +128,21 @@ def test_a_terminal_without_utf_8_gets_replacements_and_json_gets_escapes(url: s
     assert task in listed.stdout
 
 
+def test_ctrl_c_while_the_command_is_loaded_ends_it_with_one_line() -> None:
+    program = (
+        "import sys\n"
+        "from keelbolt.__main__ import main\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'keelbolt.cli.main':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "Aborted!\n")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize("arguments", [("--help",), ("storage", "stats")])
 def test_output_to_a_full_disk_fails_with_one_line(url: str, arguments: tuple[str, ...]) -> None:
