@@ -189,6 +189,7 @@ class Inspection:
                 for number, query in enumerate(family.queries()):
                     yield [scope.partition, number], _Source(scope, family, query)
             return
+        check_kind(of)
         place = 0
         async for target in face.locate(self._kernel, of):
             for source in self._of_target(family, target):

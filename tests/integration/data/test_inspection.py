@@ -8,7 +8,7 @@ import json
 import pytest
 
 from keelbolt.data import Inspection, Subject
-from keelbolt.errors import SubjectNotFound
+from keelbolt.errors import InvalidValue, SubjectNotFound
 from keelbolt.kernel import Delete, Insert, Kernel, open_storage
 from keelbolt.state.codec import encode
 from keelbolt.state.families import FAMILIES, MEMORY, partition_of
@@ -55,3 +55,13 @@ async def test_a_ref_that_is_none_names_no_record(parts: object) -> None:
     async with open_storage("memory:") as kernel:
         with pytest.raises(SubjectNotFound):
             await Inspection(kernel).show(ref)
+
+
+async def test_an_unknown_kind_of_subject_is_refused() -> None:
+    """An empty list would mean that a subject with a mistyped kind has no data."""
+    async with open_storage("memory:") as kernel:
+        look, wrong = Inspection(kernel), Subject(kind="sesion", id="s-1")
+        with pytest.raises(InvalidValue, match="'sesion' is not a kind of subject; choose one of: "):
+            await look.records(MEMORY, of=wrong)
+        with pytest.raises(InvalidValue, match="'sesion' is not a kind of subject; choose one of: "):
+            await look.count(MEMORY, of=wrong)
