@@ -28,6 +28,7 @@ class Timer:
 
     def cancel(self) -> None:
         self.queue.timers.pop(self, None)
+        self.call = _nothing  # the owner of a timer often holds it: no cycle is left for the garbage collector
 
 
 class _Queue:
@@ -52,9 +53,13 @@ class _Queue:
                 break
             due.append(timer)
         for timer in due:
-            if timer in self.timers:  # otherwise an earlier call has cancelled it
-                del self.timers[timer]
-                timer.call()
+            call = timer.call  # of a timer that an earlier call has cancelled: nothing
+            timer.cancel()
+            call()
+
+
+def _nothing() -> None:
+    pass
 
 
 def call_later(seconds: float, call: Callable[[], object]) -> Timer:

@@ -60,6 +60,12 @@ class Processes:
         assert self._zygote.stdout is not None
         assert await self._zygote.stdout.readline(), "the zygote died"
 
+    @property
+    def zygote(self) -> int:
+        """The pid of the zygote."""
+        assert self._zygote is not None
+        return self._zygote.pid
+
     async def close(self) -> None:
         """Kill all of them."""
         for name in list(self.pids):

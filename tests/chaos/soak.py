@@ -39,6 +39,7 @@ LIFETIMES = (
     ("keelbolt.data.families", "TOMBSTONE_SECONDS"),  # 30 days: how long an erasure is remembered
 )
 CACHES = (
+    ("keelbolt.kernel.sqlite.connection", "CACHE_KIB"),  # 16,000
     ("keelbolt.kernel.sqlite.rows", "KNOWN_KEYS"),  # 5000
     ("keelbolt.kernel.postgres.committer", "KNOWN_PARTITIONS"),  # 100,000
     ("keelbolt.state.store_context", "KNOWN"),  # 4096
@@ -80,7 +81,10 @@ async def watch(processes: Processes, store: Engine, kernel: Kernel, seconds: fl
     while time.monotonic() < ends:
         await asyncio.sleep(SAMPLE_SECONDS)
         pids = {program: [processes.pids[name] for name in processes.named(program)] for program in PROGRAMS}
-        rss = {f"rss_bytes: {program}": float(sum(map(_rss, found))) for program, found in pids.items()}
+        shared = _rss(processes.zygote)
+        rss = {
+            f"rss_bytes: {program}": float(sum(_rss(pid) - shared for pid in found)) for program, found in pids.items()
+        }
         files = [len(list(Path(f"/proc/{pid}/fd").iterdir())) for found in pids.values() for pid in found]
         samples.append(
             {
@@ -105,10 +109,13 @@ async def _contents(kernel: Kernel) -> Sample:
 
 
 def _rss(pid: int) -> int:
-    """Return the private memory of the process, without pages shared with the zygote."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    private = [line.split()[1] for line in lines if line.startswith("Private_")]
-    return 1024 * sum(map(int, private))
+    """Return the anonymous memory of the process.
+
+    It includes the pages that the process got from the zygote: its first write to one makes it private, but uses no
+    more memory than before.
+    """
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
 
 def with_latency(samples: list[Sample], read: Histories) -> list[Sample]:

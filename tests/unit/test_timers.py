@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from weakref import ref
 
 import pytest
 
@@ -86,3 +87,21 @@ async def test_within() -> None:
         await asyncio.sleep(0)
     with pytest.raises(TimeoutError), within(0.02):
         await asyncio.sleep(5)
+
+
+@pytest.mark.parametrize("seconds", [0.01, 5.0])
+async def test_a_timer_that_rang_or_was_cancelled_does_not_keep_its_owner(seconds: float) -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.timer = call_later(seconds, self.ring)
+
+        def ring(self) -> None:
+            pass
+
+    owner = Owner()
+    gone = ref(owner)
+    await asyncio.sleep(0.05)
+    if seconds > 1:
+        owner.timer.cancel()
+    del owner
+    assert gone() is None

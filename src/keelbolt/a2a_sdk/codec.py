@@ -78,13 +78,33 @@ def event_notes(task: Task, event: Event, view: TaskView, *, now: int) -> list[N
     notes: list[Note] = [MessageNote(encoded(message)) for message in task.history[known:]]
     if isinstance(event, TaskArtifactUpdateEvent):
         append = event.append and event.artifact.artifact_id in view.artifacts
-        notes.append(_artifact(event.artifact, append=append, last=event.last_chunk))
+        artifact = _chunk(event.artifact, task) if append else event.artifact
+        notes.append(_artifact(artifact, append=append, last=event.last_chunk, metadata=_metadata(event)))
     changed = _changed(to_dict(task.metadata), view.metadata)
     if changed:
         notes.append(OtherNote("metadata", changed))
-    if isinstance(event, TaskStatusUpdateEvent) or state_of(task) is not view.state:
+    if isinstance(event, TaskStatusUpdateEvent):
+        notes.append(_status(task, now, _metadata(event)))
+    elif state_of(task) is not view.state:
         notes.append(_status(task, now))
     return notes or [OtherNote("touch", {})]
+
+
+def _chunk(chunk: Artifact, task: Task) -> Artifact:
+    """Return a chunk with the members that the artifact has after it: the SDK merges metadata, and keeps the others."""
+    whole = next((each for each in task.artifacts if each.artifact_id == chunk.artifact_id), chunk)
+    return Artifact(
+        artifact_id=chunk.artifact_id,
+        name=whole.name if chunk.name else "",
+        description=whole.description if chunk.description else "",
+        parts=chunk.parts,
+        metadata=whole.metadata if len(chunk.metadata) else None,
+        extensions=whole.extensions if chunk.extensions else (),
+    )
+
+
+def _metadata(event: TaskArtifactUpdateEvent | TaskStatusUpdateEvent) -> bytes | None:
+    return encoded(event.metadata) if len(event.metadata) else None
 
 
 def whole_notes(task: Task, stored: Task, *, now: int) -> list[Note]:
@@ -111,23 +131,28 @@ def whole_notes(task: Task, stored: Task, *, now: int) -> list[Note]:
 
 def _grown(old: Artifact, artifact: Artifact) -> ArtifactNote:
     count = len(old.parts)
-    if len(artifact.parts) > count and list(artifact.parts[:count]) == list(old.parts):
+    grown = Artifact()
+    grown.CopyFrom(old)
+    grown.parts.extend(artifact.parts[count:])
+    if len(artifact.parts) > count and grown == artifact:
         return _artifact(Artifact(artifact_id=artifact.artifact_id, parts=artifact.parts[count:]), append=True)
     return _artifact(artifact)
 
 
-def _status(task: Task, now: int) -> StatusNote:
+def _status(task: Task, now: int, metadata: bytes | None = None) -> StatusNote:
     status = task.status
     moment = to_dict(status)["timestamp"] if status.HasField("timestamp") else timestamp(now)
     message = encoded(status.message) if status.HasField("message") else None
-    return StatusNote.of(state_of(task), moment, message)
+    return StatusNote.of(state_of(task), moment, message, metadata=metadata)
 
 
-def _artifact(artifact: Artifact, *, append: bool = False, last: bool = False) -> ArtifactNote:
+def _artifact(
+    artifact: Artifact, *, append: bool = False, last: bool = False, metadata: bytes | None = None
+) -> ArtifactNote:
     about = to_dict(artifact)
     parts = to_json(about.pop("parts", []))[1:-1]
     members = {"artifactId": about.pop("artifactId", ""), **about}
-    return ArtifactNote(artifact.artifact_id, to_json(members)[1:-1], parts, append, last)
+    return ArtifactNote(artifact.artifact_id, to_json(members)[1:-1], parts, append, last, metadata)
 
 
 def _changed(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,14 @@ from pydantic_core import from_json, to_json
 from keelbolt.a2a_sdk.codec import encoded, event_of
 from keelbolt.a2a_sdk.families import CONFIGS
 from keelbolt.a2a_sdk.families import FAMILIES as SDK_FAMILIES
-from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore, ScopeResolver, Whose, owner_partition
+from keelbolt.a2a_sdk.tasks import (
+    KeelboltPlainTaskStore,
+    KeelboltTaskStore,
+    ScopeResolver,
+    Whose,
+    delete_configs,
+    owner_partition,
+)
 from keelbolt.kernel import Delete, Entry, Put, Query, Record, Scope, open_storage
 from keelbolt.protocol import v1
 from keelbolt.tasks.events import TaskFeeds, TaskSnapshot
@@ -105,11 +112,10 @@ class KeelboltPushConfigStore(PushNotificationConfigStore):
 
     async def delete_info(self, task_id: str, context: ServerCallContext, config_id: str | None = None) -> None:
         scope = self._directory.scope(context)
-        keys = [f"{task_id}/{config_id}"]
         if config_id is None:
-            keys = [record.key async for record in scope.scan(Query(CONFIGS, {"task": task_id}))]
-        if keys:
-            await scope.commit(*[Delete(CONFIGS, key) for key in keys])
+            await delete_configs(scope, task_id)
+        else:
+            await scope.commit(Delete(CONFIGS, f"{task_id}/{config_id}"))
 
 
 # --------------------------------------------------------------------------------------------------------------- events

@@ -8,12 +8,14 @@ from a2a.server.cluster import ConcurrentTaskModificationError, StoredTask, Task
 from a2a.server.context import ServerCallContext
 from a2a.server.tasks.task_store import TaskStore as PlainTaskStore
 from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
+from a2a.utils.errors import InvalidParamsError
+from pydantic import ValidationError
 
 from keelbolt.a2a_sdk.codec import Event, event_notes, new_notes, state_named, state_of, task_of, tasks_of, whole_notes
-from keelbolt.a2a_sdk.families import DIRECTORY, PARTITION
+from keelbolt.a2a_sdk.families import CONFIGS, DIRECTORY, PARTITION
 from keelbolt.auth import Principal
 from keelbolt.errors import CommitRefused, InvalidTaskRequest
-from keelbolt.kernel import Delete, FieldNotIn, Head, Insert, Kernel, Operation, Scope
+from keelbolt.kernel import Delete, FieldNotIn, Head, Insert, Kernel, Operation, Query, Scope
 from keelbolt.protocol import v1
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks.families import EVENTS, TASKS
@@ -101,22 +103,37 @@ class KeelboltTaskStore(VersionedTaskStore):
         return StoredTask(task_of(await self._store.task_json(found)), TaskVersion(found.version))
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        """Return a page. Raise the SDK's InvalidParamsError, which its handlers return to the client."""
         after = params.status_timestamp_after
-        query = ListTasksQuery(
-            context_id=params.context_id or None,
-            status=state_named(params.status),
-            page_size=params.page_size or 50,
-            page_token=params.page_token or None,
-            history_length=params.history_length if params.HasField("history_length") else None,
-            status_timestamp_after=after.ToJsonString() if params.HasField("status_timestamp_after") else None,
-            include_artifacts=params.include_artifacts,
-        )
-        return tasks_of(v1.task_list(await list_tasks(self._store, self._directory.scope(context), query)))
+        try:
+            query = ListTasksQuery(
+                context_id=params.context_id or None,
+                status=state_named(params.status),
+                page_size=params.page_size or 50,
+                page_token=params.page_token or None,
+                history_length=params.history_length if params.HasField("history_length") else None,
+                status_timestamp_after=after.ToJsonString() if params.HasField("status_timestamp_after") else None,
+                include_artifacts=params.include_artifacts,
+            )
+            page = await list_tasks(self._store, self._directory.scope(context), query)
+        except ValidationError as wrong:
+            raise InvalidParamsError(message=str(wrong.errors()[0]["msg"])) from wrong
+        except (InvalidTaskRequest, ValueError) as wrong:
+            raise InvalidParamsError(message=str(wrong)) from wrong
+        return tasks_of(v1.task_list(page))
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
         scope = self._directory.scope(context)
+        await delete_configs(scope, task_id)
         await erase_task(self._store, scope, task_id)
         await self._directory.remove(task_id, scope)
+
+
+async def delete_configs(scope: Scope, task_id: str) -> None:
+    """Delete all push configs of a task."""
+    keys = [record.key async for record in scope.scan(Query(CONFIGS, {"task": task_id}))]
+    if keys:
+        await scope.commit(*[Delete(CONFIGS, key) for key in keys])
 
 
 class KeelboltPlainTaskStore(PlainTaskStore):

@@ -277,49 +277,55 @@ class ServerEvent:
 
 
 class Parser:
-    """Incremental parser. ``retry_seconds`` is the reconnection delay that the server requests."""
+    """Incremental parser. ``retry_seconds`` is the reconnection delay that the server requests.
+
+    It holds at most ``limit`` bytes of an event, and its cost depends on the number of bytes, not of the blocks.
+    """
 
     def __init__(self, limit: int) -> None:
         self.retry_seconds: float | None = None
         self._limit = limit
-        self._rest = b""
-        self._data: list[bytes] = []
-        self._size = 0
+        self._rest = bytearray()  # the incomplete last line
+        self._data = bytearray()  # of the current event, with a line feed after each line
         self._id: str | None = None
         self._name = ""
         self._begun = False
+        self._returned = False  # the last block ended with CR: a line feed may follow, which belongs to it
 
     def feed(self, block: bytes) -> Iterator[ServerEvent]:
         """Yield the events that this block completes. Raise A2AResponseError if one is too large."""
-        block = self._rest + block if self._rest else block
-        if not self._begun and len(block) >= len(_BOM):
-            block, self._begun = block.removeprefix(_BOM), True
+        if self._returned and block:
+            block, self._returned = block.removeprefix(b"\n"), False
         if b"\r" in block:
-            # A trailing CR may be the first half of CR LF; keep it for the next block.
-            held = block.endswith(b"\r")
-            body = block[:-1] if held else block
-            block = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + (b"\r" if held else b"")
-        *lines, self._rest = block.split(b"\n")
-        if len(self._rest) + self._size > self._limit:
-            raise A2AResponseError(f"an event of the stream has more than {self._limit} bytes")
-        for line in lines:
+            self._returned = block.endswith(b"\r")
+            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *ends, rest = block.split(b"\n")
+        for end in ends:
+            line = bytes(self._rest) + end if self._rest else end
+            self._rest.clear()
+            if not self._begun:
+                line, self._begun = line.removeprefix(_BOM), True
             if line:
                 self._line(line)
-            elif self._data:
-                event = ServerEvent(b"\n".join(self._data), self._id, self._name or "message")
-                self._data, self._size, self._name = [], 0, ""
-                yield event
-            else:
-                self._name = ""
+                continue
+            name, self._name = self._name, ""
+            if self._data:
+                data = bytes(self._data[:-1])
+                self._data.clear()
+                yield ServerEvent(data, self._id, name or "message")
+        self._rest += rest
+        self._check_size()
+
+    def _check_size(self) -> None:
+        if len(self._rest) + len(self._data) > self._limit:
+            raise A2AResponseError(f"an event of the stream has more than {self._limit} bytes")
 
     def _line(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._data.append(value)
-            self._size += len(value) + 1
-            if self._size > self._limit:
-                raise A2AResponseError(f"an event of the stream has more than {self._limit} bytes")
+            self._data += value + b"\n"
+            self._check_size()
         elif name == b"id":
             if b"\0" not in value and len(value) <= 1024:
                 self._id = value.decode("utf-8", "replace")

@@ -12,7 +12,7 @@ from google.adk.artifacts.base_artifact_service import ArtifactVersion, BaseArti
 from google.adk.errors.input_validation_error import InputValidationError
 from google.genai import types
 
-from keelbolt.errors import CommitRefused, SchemaTooNew, StorageBusy
+from keelbolt.errors import BlobNotFound, CommitRefused, SchemaTooNew, StorageBusy
 from keelbolt.google_adk.families import ARTIFACT_FAMILIES, ARTIFACTS, FILES
 from keelbolt.google_adk.service import ATTEMPTS, Service, as_json
 from keelbolt.kernel import (
@@ -33,6 +33,7 @@ from keelbolt.state.names import joined
 
 FORMAT = 1
 INLINE_BYTES = 16 * 1024  # larger content is stored as a blob
+LOADS = 5  # attempts to load an artifact that is deleted meanwhile
 BATCH = 500  # operations in a commit
 REFERENCES = 5  # maximum number of references to follow between artifacts
 
@@ -231,11 +232,19 @@ class KeelboltArtifactService(Service, BaseArtifactService):
         raise StorageBusy
 
     async def _load(self, scope: Scope, file: str, version: int | None) -> tuple[_Stored, bytes] | None:
-        record = await _find(scope, file, version)
-        if record is None:
-            return None
-        stored, blob = _stored(record), record.fields.get("blob")
-        return stored, await (await scope.open_blob(blob)).read() if isinstance(blob, str) else stored.data
+        for left in reversed(range(LOADS)):
+            record = await _find(scope, file, version)
+            if record is None:
+                return None
+            stored, blob = _stored(record), record.fields.get("blob")
+            if not isinstance(blob, str):
+                return stored, stored.data
+            try:
+                return stored, await (await scope.open_blob(blob)).read()
+            except BlobNotFound:  # deleted, and perhaps replaced, since it was found
+                if not left:
+                    raise
+        raise AssertionError
 
     async def _delete(self, scope: Scope, file: str) -> None:
         """Delete all versions; the last commit also deletes the file, unless a version was saved meanwhile."""

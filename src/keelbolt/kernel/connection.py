@@ -57,13 +57,7 @@ class KernelConnection:
         loop = self._loop()
         if loop is asyncio.get_running_loop():
             return await self._call(function)
-        try:
-            return await asyncio.wrap_future(self._submit(function, loop))
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise StorageClosed(_CLOSED) from None  # `close` has cancelled the call
+        return await result_from_thread(self._submit(function, loop), _CLOSED)
 
     def call_sync(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         """`call`, for synchronous callers. Raise InvalidRequest in the kernel's loop, which it would block."""
@@ -112,6 +106,20 @@ class KernelConnection:
         except StorageBroken:
             await self._shared.drop(kernel)
             raise
+
+
+async def result_from_thread(future: Future[T], closed: str) -> T:
+    """Wait for a call in another thread's loop. Raise StorageClosed with this text if that thread cancelled it.
+
+    Canceling the caller cancels the call, and raises CancelledError as usual.
+    """
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise StorageClosed(closed) from None
 
 
 class ConnectionOwner:

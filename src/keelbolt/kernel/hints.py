@@ -82,6 +82,7 @@ class Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._board.remove(self)
+        self._then = None  # its owner often holds the watch: no cycle is left for the garbage collector
 
 
 class Board:

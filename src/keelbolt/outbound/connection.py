@@ -110,7 +110,7 @@ class OutboundConnection:
                 if not data:
                     break
                 size += len(data)
-                _feed(parser, data)
+                answer.feed(parser, data)
             if answer.status and not answer.complete:
                 await self._rest(answer, parser, MAX_ANSWER - size)
         except ConnectionError:
@@ -118,6 +118,8 @@ class OutboundConnection:
                 raise ClosedEarly from None
             if not answer.status:
                 raise
+        finally:
+            answer.listen(None)
         if not answer.status:
             if kept and size == 0:
                 raise ClosedEarly
@@ -129,20 +131,11 @@ class OutboundConnection:
 
     async def _rest(self, answer: _Answer, parser: httptools.HttpResponseParser, most: int) -> None:
         """Read the rest of the response, so that the connection can be reused; not if it is too large or too slow."""
-        with contextlib.suppress(TimeoutError, BadResponse):
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REST_SECONDS):
                 while not answer.complete and most > 0 and (data := await self._reader.read(READ_BYTES)):
                     most -= len(data)
-                    _feed(parser, data)
-
-
-def _feed(parser: httptools.HttpResponseParser, data: bytes) -> None:
-    try:
-        parser.feed_data(data)
-    except httptools.HttpParserUpgrade:
-        return
-    except httptools.HttpParserError as error:
-        raise BadResponse("the response is not HTTP") from error
+                    answer.feed(parser, data)
 
 
 class _Answer:
@@ -154,11 +147,25 @@ class _Answer:
         self.keep = False
         self._parser: httptools.HttpResponseParser | None = None
 
-    def listen(self, parser: httptools.HttpResponseParser) -> None:
+    def listen(self, parser: httptools.HttpResponseParser | None) -> None:
         self._parser = parser
+
+    def feed(self, parser: httptools.HttpResponseParser, data: bytes) -> None:
+        """Parse data. What follows a status can't change it, but the connection is not reused if it is not HTTP."""
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return
+        except httptools.HttpParserError as error:
+            if not self.status:
+                raise BadResponse("the response is not HTTP") from error
+            self.complete, self.keep = True, False
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None
+        if self.complete:  # a second response, which no request asked for
+            self.keep = False
+            return
         status = self._parser.get_status_code()
         self.status = status if status >= 200 else 0
         self.keep = self._parser.should_keep_alive()

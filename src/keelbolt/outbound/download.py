@@ -61,7 +61,12 @@ async def download(url: str, rules: DownloadRules) -> AsyncIterator[bytes]:
                 return
             if exchange.status not in _REDIRECTS or not exchange.location:
                 raise DownloadFailed(f"{exchange.target.host} returned HTTP {exchange.status} for the file")
-            url = urljoin(url, exchange.location)
+            try:
+                url = urljoin(url, exchange.location)
+            except ValueError:
+                raise DownloadFailed(
+                    f"{exchange.target.host} redirected the file to something that is no URL"
+                ) from None
         finally:
             exchange.close()
     raise DownloadFailed(f"the file was redirected more than {MAX_REDIRECTS} times")

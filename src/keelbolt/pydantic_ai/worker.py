@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from pydantic_ai import (
     DeferredToolResults,
     ModelMessage,
     ModelMessagesTypeAdapter,
+    ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
     RunContext,
@@ -36,6 +37,7 @@ from pydantic_core import to_jsonable_python
 
 from keelbolt.tasks import TaskContext, Worker
 
+ANSWER = "answer"  # the artifact of the streamed text
 HISTORY = "pydantic_ai"  # in the context of the conversation
 YES = ("yes", "y", "ok", "approve", "approved", "true")
 
@@ -90,8 +92,10 @@ class PydanticAIWorker(Worker):
             await self._remember(ctx, ModelMessagesTypeAdapter.dump_python(result.all_messages(), mode="json"))
         if not isinstance(result.output, str):
             await ctx.complete_json(to_jsonable_python(result.output, fallback=str))
-        else:
+        elif result.output == _said(result.all_messages()):
             await ctx.complete()  # the text was streamed
+        else:
+            await ctx.complete(result.output, artifact_id=ANSWER)  # of an output function or validator
 
     async def _approvals(self, ctx: TaskContext, requests: DeferredToolRequests) -> DeferredToolResults:
         """Ask the user about each deferred call, and return the decisions."""
@@ -121,6 +125,12 @@ class PydanticAIWorker(Worker):
             return {**(value or {}), HISTORY: messages}
 
         await ctx.step("remember", ctx.update_context, change, idempotent=True)
+
+
+def _said(messages: Sequence[ModelMessage]) -> str:
+    """Return the text of the last response of the model."""
+    last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
+    return "".join(part.content for part in last.parts if isinstance(part, TextPart)) if last is not None else ""
 
 
 # -------------------------------------------------------------------------------------------------------- durable steps
@@ -202,5 +212,5 @@ async def stream_text(_ctx: RunContext[Any], events: AsyncIterable[AgentStreamEv
         elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
             text = event.delta.content_delta
         if text and task is not None:
-            await task.emit_text_artifact(text, append=begun)
+            await task.emit_text_artifact(text, artifact_id=ANSWER, append=begun)
             begun = True

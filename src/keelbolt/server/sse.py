@@ -216,17 +216,20 @@ def _thrown(
     step: Generator[Any, Any, tuple[bytes, int | None]], error: BaseException
 ) -> Generator[Any, Any, tuple[bytes, int | None]]:
     """Throw the error into the step, and await what the step then awaits."""
-    while True:
-        try:
-            waited_for = step.throw(error)
-        except StopIteration as ready:
-            return cast("tuple[bytes, int | None]", ready.value)
-        try:
-            yield waited_for
-        except BaseException as another:  # noqa: BLE001
-            error = another
-        else:
-            return (yield from step)
+    try:
+        while True:
+            try:
+                waited_for = step.throw(error)
+            except StopIteration as ready:
+                return cast("tuple[bytes, int | None]", ready.value)
+            try:
+                yield waited_for
+            except BaseException as another:  # noqa: BLE001
+                error = another
+            else:
+                return (yield from step)
+    finally:
+        del error  # its traceback refers to this frame
 
 
 _HEADERS: tuple[Header, ...] = (

@@ -86,6 +86,7 @@ class Feed:
             self._reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reading
+            self._reading = None  # a task that had not begun does not reset it
 
     def _woken(self) -> None:
         """Handle a wake-up: the log grew or was dropped. A journal in this process publishes its own entries."""

@@ -68,6 +68,7 @@ class InboxListener:
             watch.__exit__(None, None, None)
         if self._draining is not None:
             self._draining.cancel()
+            self._draining = None  # a task that had not begun does not reset it
         self.wake()
 
     def _note_write(self) -> None:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from keelbolt.auth.principal import ANONYMOUS
 from keelbolt.errors import (
@@ -71,6 +71,7 @@ from keelbolt.tasks.mirrored import (
     deleted,
     difference,
     inserted,
+    owned_key,
     partition_of,
     pushes_adopted,
     pushes_written,
@@ -117,6 +118,7 @@ class Mirror:
         self._contexts: dict[str, str] = {}  # message → context that was created for it, until its task runs here
         self.versioned = overrides(storage, "get_version")
         self.versions: dict[str, int] = {}  # task id → the known version of the stored task
+        self.keeps_contexts = overrides(storage, "load_context") and overrides(storage, "update_context")
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -133,7 +135,7 @@ class Mirror:
             found.append("lists: tasks can't be listed (override list_tasks)")
         if not overrides(self.storage, "delete_task"):
             found.append("erasing: tasks can't be erased (override delete_task)")
-        if not (overrides(self.storage, "load_context") and overrides(self.storage, "update_context")):
+        if not self.keeps_contexts:
             found.append("contexts: context data is kept only while this process runs (override update_context)")
         return tuple(found)
 
@@ -158,8 +160,8 @@ class Mirror:
         """Create a task in the storage, which assigns the id. A ``key`` that was used before returns its task."""
         # A storage has no owners: without the owner in the key, one owner could get another owner's task.
         owner = scope.partition
-        if key is not None and owner != ANONYMOUS.partition:
-            key = f"{owner}/{key}"
+        if key is not None:
+            key = owned_key(owner, key)
         task: Task = await asked(self.storage.create_task(context_id, message, idempotency_key=key), self)
         if owner != ANONYMOUS.partition and not (task.metadata or {}).get(OWNER):
             await asked(self.storage.update_task(task.id, task_metadata={OWNER: owner}), self)
@@ -186,11 +188,12 @@ class Mirror:
         else:
             self.versions[task_id] = version
 
-    async def write(self, subject: str, operations: tuple[Operation, ...]) -> None:
+    async def write(self, scope: Scope, subject: str, operations: tuple[Operation, ...]) -> None:
         """Write the changes of this commit to the storage."""
         if (context := context_written(operations)) is not None:
             if overrides(self.storage, "update_context"):
-                await asked(self.storage.update_context(*context), self)
+                context_id, value = context
+                await asked(self.storage.update_context(owned_key(scope.partition, context_id), value), self)
             return
         if deleted(operations):
             if not overrides(self.storage, "delete_task"):
@@ -307,7 +310,7 @@ class MirrorKernel(MemoryKernel):
                 if checks := checks_of(operations):
                     await self.commit_here(scope, *checks)
                 try:
-                    await self._mirror.write(subject, operations)
+                    await self._mirror.write(scope, subject, operations)
                 except ConcurrencyError:  # another process wrote the task: check again after loading its changes
                     await self._mirror.store.refresh(scope, subject)
                     continue
@@ -351,7 +354,11 @@ class MirrorKernel(MemoryKernel):
         await self.forget(scope, task_id)
 
     async def forget(self, scope: Scope, task_id: str) -> None:
-        """Remove the task from memory; the storage has it. The keys of its sends stay."""
+        """Remove the task from memory, and its context with its last task; the storage has them.
+
+        The keys of its sends stay.
+        """
+        record = await scope.get(TASKS, task_id)
         snapshot = await scope.get(SNAPSHOTS, task_id)
         keys = TaskView.from_index(task_id, "", snapshot.body).segment_keys() if snapshot is not None else []
         await self.commit_here(
@@ -365,6 +372,10 @@ class MirrorKernel(MemoryKernel):
         )
         self._mirror.store.adopted.discard(task_id)
         self._mirror.versions.pop(task_id, None)
+        if record is not None and self._mirror.keeps_contexts:
+            context_id = str(record.fields["context"])
+            if not (await scope.find(Query(TASKS, {"context": context_id}, "updated"), limit=1)).records:
+                await self.commit_here(scope, Delete(CONTEXTS, context_id))
 
     async def _health(self) -> tuple[bool, bool, str]:
         """Return the health of the storage: memory is always healthy."""
@@ -377,14 +388,19 @@ class MirrorKernel(MemoryKernel):
         return status in ("ok", "read-only"), status == "ok", str(found.get("detail") or status)
 
     async def get(self, partition: str, collection: str, key: str) -> Record | None:
-        found = await super().get(partition, collection, key)
-        if found is None and collection == CONTEXTS and overrides(self._mirror.storage, "load_context"):
+        if collection == CONTEXTS and overrides(self._mirror.storage, "load_context"):
             async with self.lock(f"{CONTEXTS}/{key}"):
-                value = await asked(self._mirror.storage.load_context(key), self._mirror)
-                if value is not None and await super().get(partition, collection, key) is None:
-                    await self.commit_here(self.scoped(partition), Put(CONTEXTS, key, to_json(value)))
-            found = await super().get(partition, collection, key)
-        return found
+                await self._refresh_context(partition, key)
+        return await super().get(partition, collection, key)
+
+    async def _refresh_context(self, partition: str, key: str) -> None:
+        """Load a context into memory, where its version counts the changes, also those of other engines."""
+        known = await super().get(partition, CONTEXTS, key)
+        if known is not None and not self._mirror.keeps_contexts:
+            return  # the storage does not have its changes
+        stored = await asked(self._mirror.storage.load_context(owned_key(partition, key)), self._mirror)
+        if stored is not None and (known is None or from_json(known.body) != from_json(to_json(stored))):
+            await self.commit_here(self.scoped(partition), Put(CONTEXTS, key, to_json(stored)))
 
     async def close(self) -> None:
         while self._under_way:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
+from urllib.parse import quote
 
 from pydantic_core import from_json, to_json
 
@@ -36,6 +37,16 @@ def partition_of(task: Task) -> str:
     """Return the partition of a stored task's owner."""
     owner: str = (task.metadata or {}).get(OWNER, ANONYMOUS.partition)
     return owner
+
+
+def owned_key(partition: str, key: str) -> str:
+    """Return the key for data of this owner in a storage without owners: unique for each owner and key.
+
+    Keys of anonymous callers stay as they are, unless they look like those of an owner.
+    """
+    if partition == ANONYMOUS.partition and not key.startswith(OWNER):
+        return key
+    return f"{OWNER}/{quote(partition, safe='')}/{key}"
 
 
 @dataclass(slots=True)
@@ -104,14 +115,11 @@ def context_written(operations: Sequence[Operation]) -> tuple[str, Any] | None:
 
 
 def subject_of(operations: Sequence[Operation]) -> str | None:
-    """Return the task or context that a commit changes."""
-    for operation in operations:
-        family, name = address(operation)
-        if family in (TASKS, EVENTS, INBOX, QUEUE):
-            return name
-        if family == CONTEXTS:
-            return f"{CONTEXTS}/{name}"
-    return None
+    """Return the task or context that a commit changes; a context also if the commit checks the fence of a task."""
+    places = [address(operation) for operation in operations]
+    if context := next((name for family, name in places if family == CONTEXTS), None):
+        return f"{CONTEXTS}/{context}"
+    return next((name for family, name in places if family in (TASKS, EVENTS, INBOX, QUEUE)), None)
 
 
 def checks_of(operations: Sequence[Operation]) -> list[Operation]:

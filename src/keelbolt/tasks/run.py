@@ -74,7 +74,6 @@ class TaskRun:
         self._alarm: asyncio.TimerHandle | None = None
         self._cancelling: asyncio.Handle | None = None
         self._outcome: StoredTask | None = None
-        self.steps: Steps  # of the current turn
         self._ear: InboxListener | None = None
         self.relays = 0  # agents that the worker waits for, which have their own time limits
 
@@ -185,7 +184,7 @@ class TaskRun:
             if self.state.replaying:
                 self.on(CallWorker())
                 if self.cancel_requested:
-                    self._clean_up()
+                    self._clean_up(context._steps)  # noqa: SLF001
                 elif self._interrupted():
                     await self._next_turn(ProgressReport(), ())
                     return
@@ -212,11 +211,11 @@ class TaskRun:
         """Return whether a message waits that interrupts this turn."""
         return any(body.get("policy") == "interrupt" for body in self.journal.task.view.pending.values())
 
-    def _clean_up(self) -> None:
+    def _clean_up(self, steps: Steps) -> None:
         """Cancel the worker that is called once more to clean up, after it has passed its recorded steps."""
         self.on(CleanUp())
-        if self.steps.replaying:
-            self.steps.after_replay = self._cancel_soon
+        if steps.replaying:
+            steps.after_replay = self._cancel_soon
         else:
             self._cancel_soon()
 
@@ -402,6 +401,7 @@ class TaskRun:
         self.on(TurnOver())
         if self._ear is not None:
             self._ear.close()
+            self._ear = None
         self.runner.finished(self)
         self._settle()
 

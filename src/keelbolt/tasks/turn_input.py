@@ -65,7 +65,7 @@ class TaskInput:
         self._artifacts = artifacts
         self._rewind = dict(rewind or {})
         self._touched: set[str] = set()
-        self._steps = run.steps = Steps(run)
+        self._steps = Steps(run)
 
     @cached_property
     def _conversation(self) -> Conversation:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
 
 Schema: TypeAlias = "type[BaseModel] | TypeAdapter[Any] | Mapping[str, Any] | Callable[[Any], Any]"
 Check: TypeAlias = Callable[[Any], Any]
@@ -37,6 +39,7 @@ _LIMITS: dict[str, tuple[type | tuple[type, ...], Callable[[Any, Any], bool], st
     "minItems": ((list, tuple), lambda value, limit: len(value) >= limit, "of length at least"),
     "maxItems": ((list, tuple), lambda value, limit: len(value) <= limit, "of length at most"),
 }
+_generated: WeakKeyDictionary[Any, bytes] = WeakKeyDictionary()  # a model request needs the schemas of all tools
 _FORMS = ("anyOf", "allOf", "oneOf")
 _DEFINED = ("$defs", "definitions")
 _STRUCTURE = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "$ref"}
@@ -62,10 +65,12 @@ def checker(schema: Schema) -> Check:
 
 def json_schema(schema: Schema) -> dict[str, Any] | None:
     """Return the JSON Schema for a language model; None if the schema is a function."""
-    if isinstance(schema, type) and issubclass(schema, BaseModel):
-        found = schema.model_json_schema()
-    elif isinstance(schema, TypeAdapter):
-        found = schema.json_schema()
+    found: dict[str, Any]
+    if isinstance(schema, TypeAdapter) or (isinstance(schema, type) and issubclass(schema, BaseModel)):
+        if (text := _generated.get(schema)) is None:
+            made = schema.json_schema() if isinstance(schema, TypeAdapter) else schema.model_json_schema()
+            text = _generated[schema] = to_json(made)
+        found = from_json(text)
     elif isinstance(schema, Mapping):
         found = dict(schema)
     else:

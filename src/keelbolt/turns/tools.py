@@ -111,6 +111,14 @@ class Tool:
         """Return the JSON Schema of the arguments for the model."""
         return json_schema(self.input_schema)
 
+    def check(self, args: Mapping[str, Any]) -> tuple[str, Any]:
+        """Return the checksum of a call, and the arguments as the handler gets them. Raise InvalidToolArgs."""
+        try:
+            call_id = tool_call_checksum(self.name, args)  # of the original arguments, before conversion
+            return call_id, self._check(thawed(args))  # a handler may change them; the recorded call stays unchanged
+        except (TypeError, ValueError) as wrong:
+            raise InvalidToolArgs(f"{self.name}: {wrong}; the tool was not called") from wrong
+
     def executor(self, ctx: TurnContext | DispatchContext) -> Callable[[Mapping[str, Any]], Awaitable[ToolResult]]:
         """Return the function that calls the tool in this context and emits its events."""
 
@@ -120,11 +128,7 @@ class Tool:
         return execute
 
     async def _execute(self, ctx: TurnContext | DispatchContext, args: Mapping[str, Any]) -> ToolResult:
-        try:
-            call_id = tool_call_checksum(self.name, args)  # of the original arguments, before conversion
-            checked = self._check(thawed(args))  # a handler may change its arguments; the recorded call stays unchanged
-        except (TypeError, ValueError) as wrong:
-            raise InvalidToolArgs(f"{self.name}: {wrong}; the tool was not called") from wrong
+        call_id, checked = self.check(args)
         started = now()
         about: dict[str, Any] = {
             "tool_name": self.name,

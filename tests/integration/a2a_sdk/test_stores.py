@@ -16,7 +16,9 @@ from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers.default_request_handler_v2 import DefaultRequestHandlerV2
 from a2a.server.tasks import TaskUpdater
+from a2a.server.tasks.task_manager import append_artifact_to_task
 from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError
 
 from keelbolt.a2a_sdk import SdkStores, sdk_stores
 from keelbolt.a2a_sdk.tasks import ScopeResolver, owner_partition
@@ -116,6 +118,53 @@ async def test_chunks_are_appended_and_seen_by_subscribers(stores: SdkStores) ->
     assert all(later.version.is_after(earlier.version) for earlier, later in pairwise(events))
 
 
+async def test_events_lead_to_the_task_of_the_sdk(stores: SdkStores) -> None:
+    """Chunks change the stored task as the SDK changes its own, and subscribers get the metadata of events."""
+    now = task(state=pb.TaskState.TASK_STATE_WORKING)
+    now.status.timestamp.FromJsonString("2026-01-02T03:04:05.678Z")
+    version = start = await saved(stores, now)
+    for number in range(3):
+        piece = pb.Artifact(artifact_id="a", name=f"n{number}", parts=[pb.Part(text=str(number))], extensions=["x:y"])
+        piece.metadata.update({f"m{number}": number})
+        event = pb.TaskArtifactUpdateEvent(task_id="t", context_id="c", artifact=piece, append=number > 0)
+        event.metadata.update({"of": f"event {number}"})
+        append_artifact_to_task(now, event)
+        version = await saved(stores, now, event=event, version=version)
+    found = await stores.tasks.get("t", CONTEXT)
+    assert found is not None
+    assert found.task == now
+    now.status.state = pb.TaskState.TASK_STATE_COMPLETED
+    ended = pb.TaskStatusUpdateEvent(task_id="t", context_id="c", status=now.status)
+    ended.metadata.update({"of": "end"})
+    now.metadata.MergeFrom(ended.metadata)
+    await saved(stores, now, event=ended, version=version)
+    async with asyncio.timeout(20):
+        events = [each.event async for each in stores.events.subscribe("t", after=start)]
+    assert [each.metadata["of"] for each in events] == ["event 0", "event 1", "event 2", "end"]
+    assert dict(events[1].artifact.metadata) == {"m0": 0, "m1": 1}
+
+
+async def test_a_save_without_an_event_changes_all_members_of_an_artifact(stores: SdkStores) -> None:
+    now = task(state=pb.TaskState.TASK_STATE_WORKING)
+    now.status.timestamp.FromJsonString("2026-01-02T03:04:05.678Z")
+    now.artifacts.append(pb.Artifact(artifact_id="a", name="n", parts=[pb.Part(text="1")]))
+    await stores.plain_tasks.save(now, CONTEXT)
+    for name in ("renamed", ""):
+        now.artifacts[0].name = name
+        now.artifacts[0].parts.append(pb.Part(text=name or "2"))
+        await stores.plain_tasks.save(now, CONTEXT)
+        assert await stores.plain_tasks.get("t", CONTEXT) == now
+
+
+@pytest.mark.parametrize("wrong", [{"page_token": "nonsense"}, {"page_size": 1000}, {"status": 99}])
+async def test_a_list_with_invalid_parameters_raises_the_error_of_the_sdk(
+    stores: SdkStores, wrong: dict[str, Any]
+) -> None:
+    await saved(stores, task())
+    with pytest.raises(InvalidParamsError):
+        await stores.tasks.list(pb.ListTasksRequest(**wrong), CONTEXT)
+
+
 async def test_tasks_are_listed_and_deleted_for_their_owner(stores: SdkStores) -> None:
     for number in range(3):
         await saved(stores, task(f"t{number}"))
@@ -139,6 +188,15 @@ async def test_push_configs_are_stored_and_found_for_dispatch(stores: SdkStores)
     assert await stores.push_configs.get_info_for_dispatch("t") == [stored]
     assert await stores.push_configs.get_info("t", ServerCallContext(tenant="other")) == []
     await stores.push_configs.delete_info("t", CONTEXT)
+    assert await stores.push_configs.get_info("t", CONTEXT) == []
+
+
+async def test_push_configs_are_deleted_with_their_task(stores: SdkStores) -> None:
+    """They contain credentials, and a new task with the same id must not use them."""
+    await saved(stores, task())
+    await stores.push_configs.set_info("t", pb.TaskPushNotificationConfig(url="https://example.org/hook"), CONTEXT)
+    await stores.tasks.delete("t", CONTEXT)
+    await saved(stores, task())
     assert await stores.push_configs.get_info("t", CONTEXT) == []
 
 

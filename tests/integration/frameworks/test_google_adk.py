@@ -32,8 +32,11 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
 
 from keelbolt.google_adk import KeelboltArtifactService, KeelboltMemoryService, KeelboltSessionService, register
+from keelbolt.google_adk.artifacts import INLINE_BYTES
 from keelbolt.google_adk.families import EVENTS, partition_of
-from keelbolt.kernel import open_storage
+from keelbolt.kernel import Scope, open_storage
+from keelbolt.kernel.memory import MemoryKernel
+from keelbolt.testing.clock import FakeClock
 from tests.integration.frameworks import adk_agents
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
@@ -302,6 +305,42 @@ async def test_an_artifact_that_is_saved_while_it_is_deleted_is_complete_or_gone
         names = await service.list_artifact_keys(**WHO, session_id="s")
         assert bool(names) == bool(await service.list_versions(**where))
     await service.close()
+
+
+@pytest.mark.parametrize("later", [None, b"new"])
+async def test_an_artifact_that_is_deleted_while_it_is_loaded(
+    later: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is loaded as it is after that: None, or the artifact that replaced it."""
+    where: Any = {**WHO, "session_id": "s", "filename": "a"}
+    clock = FakeClock()
+    async with MemoryKernel(clock=clock) as kernel:
+        service = KeelboltArtifactService(kernel)
+
+        async def save(data: bytes) -> None:
+            blob = types.Blob(mime_type="image/png", data=data * INLINE_BYTES)
+            await service.save_artifact(**where, artifact=types.Part(inline_data=blob))
+
+        await save(b"old")
+        opened = Scope.open_blob
+
+        async def late(scope: Scope, digest: str) -> Any:
+            monkeypatch.setattr(Scope, "open_blob", opened)
+            await service.delete_artifact(**where)
+            clock.advance(7 * 86_400)
+            await kernel.sweep()
+            if later is not None:
+                await save(later)
+            return await opened(scope, digest)
+
+        monkeypatch.setattr(Scope, "open_blob", late)
+        found = await service.load_artifact(**where)
+    if later is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.inline_data is not None
+        assert found.inline_data.data == later * INLINE_BYTES
 
 
 async def test_an_artifact_with_many_versions_can_be_deleted() -> None:

@@ -63,6 +63,37 @@ async def test_requests_and_calls_are_steps() -> None:
         assert [state for name, state in agent.steps.items() if "pay" in name or "model" in name] == ["done"] * 3
 
 
+async def words(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[Any]:
+    for word in ("It ", "is ", "secret."):
+        yield word
+
+
+async def final(_messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+    yield "Let me see. "
+    yield {1: DeltaToolCall(info.output_tools[0].name, '{"city": "Bonn"}', tool_call_id="1")}
+
+
+def capital(city: str) -> str:
+    return f"The capital was {city}."
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_the_output_of_functions_and_validators_is_the_answer(durable: bool) -> None:
+    """The text of the model is streamed, but the answer is the output of the run."""
+    capabilities: Any = [KeelboltDurability()] if durable else []
+    checked = Agent(FunctionModel(stream_function=words), name="one", capabilities=capabilities)
+
+    @checked.output_validator
+    def redact(text: str) -> str:
+        return text.replace("secret", "[removed]")
+
+    made = Agent(FunctionModel(stream_function=final), name="two", output_type=capital, capabilities=capabilities)
+    for agent, wanted in ((checked, "It is [removed]."), (made, "The capital was Bonn.")):
+        async with WorkerHarness(pydantic_ai_worker(agent)) as harness:
+            await harness.send("go")
+            assert harness.artifacts == {"answer": wanted}
+
+
 @pytest.mark.parametrize("policy", ["ask", "retry"])
 async def test_a_call_in_doubt(policy: Any) -> None:
     """If the process of a tool call died, the user is asked, or the call is repeated on request."""

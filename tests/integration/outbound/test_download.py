@@ -245,6 +245,12 @@ async def test_redirects_are_checked_like_the_first_url(files: Files) -> None:
             await whole(files.url(f"/{number}"))
 
 
+async def test_a_redirect_that_is_no_url_is_a_download_error(files: Files) -> None:
+    files.answers["/file"] = answer(b"", "location: http://[::1", status=302)
+    with pytest.raises(DownloadFailed, match="no URL"):
+        await whole(files.url())
+
+
 async def test_redirects_are_bounded(files: Files) -> None:
     files.answers["/file"] = answer(b"", "location: /file", status=301)
     with pytest.raises(DownloadFailed, match="redirected"):

@@ -254,6 +254,24 @@ async def test_a_memory_is_saved_with_the_version_that_was_read(kernel: Flaky) -
         await store.save_memory_state("key", {}, if_version=-1)
 
 
+@pytest.mark.parametrize("in_files", [False, True])
+async def test_a_save_with_a_version_does_not_wait_in_the_spool(kernel: Flaky, tmp_path: Path, in_files: bool) -> None:
+    """Its check needs the storage: an acknowledged save could still be refused when the spool is replayed."""
+    store = StateStore(kernel, policy="resilient", spool=tmp_path if in_files else None)
+    await store.save_memory_state("key", {"n": 1}, if_version=0)
+    kernel.away = True
+    for other in (False, True):  # also while other saves wait in the spool
+        if other:
+            await store.save_event(event())
+        for version in (0, 1):
+            with pytest.raises(StateNotSaved) as failure:
+                await store.save_memory_state("key", {"n": 2}, if_version=version)
+            assert failure.value.retryable
+    kernel.away = False
+    await store.close()
+    assert await StateStore(kernel).load_memory_version("key") == ({"n": 1}, 1)
+
+
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), "3600", True])
 def test_pause_seconds_is_checked(seconds: Any) -> None:
     with pytest.raises(InvalidState, match="pause_seconds must be more than 0"):

@@ -80,20 +80,23 @@ def openai(*deltas: dict[str, Any], finish: str | None = "stop", **reply: Any) -
         chunks.append({**about, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
         usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
         chunks.append({**about, "choices": [], "usage": usage})
-    events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    events = [f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n" for chunk in chunks]
     return Reply([": keep-alive\n\n", *events, *(["data: [DONE]\n\n"] if finish is not None else [])], **reply)
 
 
 def anthropic(*events: dict[str, Any], stop: bool = True, **reply: Any) -> Reply:
     """Return a stream of the messages API."""
-    start = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant", "content": [], "usage": {}}}
+    message = {"id": "msg_1", "role": "assistant", "content": [], "usage": {"input_tokens": 3, "output_tokens": 1}}
+    start = {"type": "message_start", "message": message}
     stream_events: list[dict[str, Any]] = [start, {"type": "ping"}, *events]
     if stop:
         stream_events.append(
             {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}
         )
         stream_events.append({"type": "message_stop"})
-    return Reply([f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in stream_events], **reply)
+    return Reply(
+        [f"event: {each['type']}\ndata: {json.dumps(each, ensure_ascii=False)}\n\n" for each in stream_events], **reply
+    )
 
 
 def block(index: int, kind: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:

@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Generator
-from functools import partial
+from datetime import UTC, datetime
+from functools import partial, wraps
 from typing import Annotated, Any
 
 import pytest
@@ -17,9 +18,13 @@ from keelbolt.protocol.types import Task, TaskState
 from keelbolt.tasks import Envelope
 from keelbolt.testing.model import ScriptedModel, call
 from keelbolt.turns import (
+    CallRequest,
     DispatchContext,
     ExecutorHelpers,
+    InMemorySpoolStore,
     Message,
+    SpooledArtifact,
+    ToolCall,
     TurnInput,
     TurnResult,
     TurnRunner,
@@ -30,6 +35,7 @@ from keelbolt.turns import (
     tool,
     turn_worker,
 )
+from keelbolt.turns.chat.executor import conversation
 from tests.integration.tasks.stage import Stage, message
 from tests.integration.turns.test_worker import ALICE, Agent, texts
 
@@ -149,6 +155,116 @@ async def run(model: Any, *tools: Any, text: str = "go") -> tuple[TurnResult, li
     runner.on("tool_call", reports.append)
     incoming = [Message(id="u", role="user", content=text)]
     return await runner.run_result(TurnInput(system_prompt="Go.", incoming=incoming)), reports
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"item": NaN}', '{"item": 1e999}', "[" * 100_000, '{"a":' * 5000 + "1" + "}" * 5000, "[]", "{"]
+)
+async def test_arguments_that_are_not_json_are_a_result(arguments: str) -> None:
+    """The call is stored and reported as complete, with an error that the model gets."""
+    model = ScriptedModel([CallRequest("price", arguments), "I see."])
+    result, reports = await run(model, price)
+    assert result.ok, result.errors
+    assert [entry.is_error for entry in model.requests[-1].messages if entry.role == "tool"] == [True]
+    assert [(report.is_complete, report.is_error) for report in reports] == [(True, True)]
+
+
+async def test_an_approval_is_not_asked_for_invalid_arguments() -> None:
+    """The model gets the error; neither the function nor the text of the question sees such arguments."""
+    asked: list[Any] = []
+
+    def large_amount(args: Any) -> bool:
+        asked.append(args["amount"])
+        return False
+
+    @tool(needs_approval=large_amount)
+    def small(amount: int) -> str:
+        """Pays."""
+        return f"paid {amount}"
+
+    @tool(needs_approval="Pay {amount:.2f}?")
+    def large(amount: float) -> str:
+        """Pays."""
+        raise AssertionError(amount)
+
+    calls = [call("small", amont=1), call("large", amount=[1]), call("small", amount=2)]
+    model = ScriptedModel([calls, "I see."])
+    result, _ = await run(model, small, large)
+    assert result.ok, result.errors
+    results = [(entry.text, entry.is_error) for entry in model.requests[-1].messages if entry.role == "tool"]
+    assert [failed for _, failed in results] == [True, True, False]
+    assert (results[2][0], asked) == ("paid 2", [2])
+
+
+async def test_a_question_whose_format_does_not_fit_is_asked_in_another_form(memory: Stage) -> None:
+    @tool(needs_approval="Pay {amount:.2f} to {to.name}?")
+    def pays(amount: float, to: str) -> str:
+        """Pays."""
+        return "paid"
+
+    one = await chat(memory, ScriptedModel([call("pays", amount=1, to="Ann"), "Done."]), pays)
+    assert 'pays(amount=1, to="Ann")' in status_text(await one.say("go"))
+
+
+async def test_an_async_function_behind_a_plain_decorator_is_a_tool() -> None:
+    def plain(function: Any) -> Any:
+        @wraps(function)
+        def wrapper(*given: Any, **named: Any) -> Any:
+            return function(*given, **named)
+
+        return wrapper
+
+    @tool
+    @plain
+    async def doubled(number: int) -> int:
+        """Doubles."""
+        return number * 2
+
+    model = ScriptedModel([call("doubled", number=4), "Done."])
+    result, _ = await run(model, doubled)
+    assert result.ok, result.errors
+    assert [entry.text for entry in model.requests[-1].messages if entry.role == "tool"] == ["8"]
+
+
+async def test_results_are_limited_and_texts_are_included() -> None:
+    """The model gets the beginning of a long result, and the text of each spooled artifact."""
+    spool = InMemorySpoolStore()
+    texts = [SpooledArtifact(await spool.write(name, name * 3)) for name in "ab"]
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    long = ToolCall(id="1", tool="x", args={}, created_at=at, is_complete=True, results="y" * 200_000)
+    several = ToolCall(id="2", tool="x", args={}, created_at=at, is_complete=True, results=texts)
+
+    async def earlier(_ctx: Any) -> list[ToolCall]:
+        return [long, several]
+
+    model = ScriptedModel(["Done."])
+    storage: dict[str, Any] = {**noop_storage(), "fetch_tool_calls_callback": earlier}
+    runner = TurnRunner(executor_callback=chat_executor(model), **storage)
+    incoming = [Message(id="u", role="user", content="go")]
+    result = await runner.run_result(TurnInput(system_prompt="Go.", incoming=incoming))
+    assert result.ok, result.errors
+    assert [entry.text for entry in model.requests[-1].messages if entry.role == "tool"] == ["y" * 100_000, "aaa\nbbb"]
+
+
+async def test_calls_of_two_turns_with_the_same_id_stay_in_their_turns() -> None:
+    """Executors of providers start at call_0 in every turn."""
+    times = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
+    messages = [Message(id=f"m{n}", role="user", content=f"q{n}", created_at=times[2 * n]) for n in (0, 1)]
+    calls = [
+        ToolCall(
+            id="call_0",
+            tool="x",
+            args={},
+            turn_id=f"t{n}",
+            created_at=times[2 * n + 1],
+            is_complete=True,
+            results=f"r{n}",
+        )
+        for n in (0, 1)
+    ]
+    results = {id(each): str(each.results) for each in calls}
+    found = conversation(messages, calls, results, turn="now", asked=())
+    assert [entry.text for entry in found if entry.text] == ["q0", "r0", "q1", "r1"]
 
 
 class Place(BaseModel):

@@ -102,7 +102,7 @@ async def test_anthropic_streams_text_thoughts_calls_and_usage() -> None:
         TextDelta("Hello"),
         CallRequest("search", '{"q": "y"}'),
         CallRequest("search", "{}"),
-        Usage({"output_tokens": 7}),
+        Usage({"input_tokens": 3, "output_tokens": 7}),
     ]
     ((first, headers, body),) = server.requests
     assert first == "POST /v1/messages HTTP/1.1"
@@ -118,10 +118,53 @@ async def test_anthropic_streams_text_thoughts_calls_and_usage() -> None:
     assert body["tools"] == [{"name": "search", "description": "Searches.", "input_schema": SCHEMA}]
 
 
+async def test_anthropic_gets_no_blank_text_and_starts_with_the_user() -> None:
+    """The API refuses text of white space; some servers also refuse a conversation that starts with the assistant."""
+    call = CallRequest("search", "{}", "call_0")
+    messages = [
+        ChatMessage("assistant", "\n\n"),
+        ChatMessage("assistant", " ", (call,)),
+        ChatMessage("tool", "", call_id="call_0"),
+    ]
+    async with provider(anthropic()) as server:
+        model = AnthropicModel("m", base_url=server.url, api_key="k")
+        assert [delta async for delta in model.stream(ModelRequest("", messages))]
+    ((_, _, body),) = server.requests
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
+    assert [[each["type"] for each in message["content"]] for message in body["messages"]] == [
+        ["text"],
+        ["tool_use"],
+        ["tool_result"],
+    ]
+
+
 MODELS = [
     (OpenAIModel, lambda: openai({"content": "Hi"}), "OPENAI"),
     (AnthropicModel, lambda: anthropic(*block(0, {"type": "text", "text": ""}, {"text": "Hi"})), "ANTHROPIC"),
 ]
+
+
+@pytest.mark.parametrize("text", ["a\u2028b", "a\u0085b", "\U0001f600\u2029"])
+async def test_text_with_other_line_ends_is_one_event(text: str) -> None:
+    """Only a line feed ends a line of the stream; providers do not escape the other ones in their JSON."""
+    written = anthropic(*block(0, {"type": "text", "text": ""}, {"text": text}))
+    async with provider(openai({"content": text}), written) as server:
+        for kind in (OpenAIModel, AnthropicModel):
+            found = await deltas(kind("m", base_url=server.url, api_key="k"))
+            assert TextDelta(text) in found
+
+
+async def test_text_that_utf8_can_not_encode_is_sent_with_a_replacement() -> None:
+    """Half of a surrogate pair in one message must not prevent all later requests of its thread."""
+    request = ModelRequest("Be kind.", [ChatMessage("user", "a\ud800b")])
+    async with provider(openai({"content": "Hi"}), anthropic()) as server:
+        for kind in (OpenAIModel, AnthropicModel):
+            assert [delta async for delta in kind("m", base_url=server.url, api_key="k").stream(request)]
+    assert [body["messages"][-1]["content"] for _, _, body in server.requests] == [
+        "a?b",
+        [{"type": "text", "text": "a?b"}],
+    ]
+    assert {headers["content-type"] for _, headers, _ in server.requests} == {"application/json"}
 
 
 @pytest.mark.parametrize(("kind", "good", "name"), MODELS)

@@ -96,6 +96,26 @@ async def test_a_reused_connection_that_was_closed_is_replaced(receiver: Receive
         assert (await poster.post(receiver.url, b"3", HEADERS)).ok
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"HTTP/1.1 204 No Content\r\n\r\na body",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok, and more",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+async def test_what_follows_a_response_does_not_change_it(receiver: Receiver, poster: Poster, response: bytes) -> None:
+    """The delivery counts, as if the rest had arrived later; the connection is not used again."""
+
+    async def odd(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+        return response
+
+    receiver.answering = odd
+    for _ in range(2):
+        assert (await poster.post(receiver.url, b"{}", HEADERS)).ok
+    assert receiver.connections == 2
+
+
 async def test_an_unreachable_receiver_is_a_result(poster: Poster) -> None:
     async with receiving() as receiver:
         url = receiver.url

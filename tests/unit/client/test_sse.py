@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,3 +66,27 @@ def test_the_server_may_set_the_retry_delay() -> None:
 def test_the_size_of_an_event_is_limited(blocks: list[bytes]) -> None:
     with pytest.raises(A2AResponseError):
         parsed(*blocks, limit=100)
+
+
+def test_a_small_block_of_a_large_event_costs_little() -> None:
+    """A block is not copied together with all blocks before it, so that a large event in small blocks stays cheap."""
+    parser = Parser(10_000_000)
+    assert list(parser.feed(b"data: " + b"x" * 4_000_000)) == []
+    block, sizes = b"y" * 100, []
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            assert list(parser.feed(block)) == []
+            sizes.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    assert sorted(sizes)[-2] < 100_000, "at most one block made the buffer grow"
+    (found,) = parser.feed(b"\n\n")
+    assert len(found.data) == 4_000_000 + 20 * len(block)
+
+
+def test_a_line_end_that_is_split_between_blocks_is_one_line_end() -> None:
+    assert parsed(b"data: a\r", b"", b"\ndata: b\r", b"\n\r", b"\n") == [ServerEvent(b"a\nb")]
+    assert parsed(b"\xef\xbb", b"\xbfdata: a\r", b"\r") == [ServerEvent(b"a")]

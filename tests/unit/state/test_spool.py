@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,46 @@ def test_a_new_file_is_not_taken_for_one_of_a_dead_process(tmp_path: Path, monke
     spool.append(write(1))
     spool.close()
     assert keys(FileSpool(tmp_path)) == ["key-1"]
+
+
+def test_the_name_of_a_new_file_survives_a_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is synced too, after the file got its name and before the save is acknowledged."""
+    synced: list[list[str]] = []
+    sync = os.fsync
+
+    def fsync(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            synced.append([path.suffix for path in tmp_path.iterdir()])
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    spool = FileSpool(tmp_path)
+    spool.append(write())
+    assert synced == [[".spool"]]
+    spool.close()
+
+
+def test_a_replayed_write_leaves_the_spool_if_its_file_can_not_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the replay would end, and all later writes would stay in the spool."""
+    dead = FileSpool(tmp_path)
+    dead.append(write(1))
+    dead.close()
+    spool = FileSpool(tmp_path)
+    spool.append(write(2))
+
+    def fails(*_args: object, **_options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", fails)
+        broken.setattr(os, "ftruncate", fails)
+        broken.setattr(os, "pwrite", fails)
+        assert keys(spool) == ["key-1", "key-2"]
+    spool.append(write(3))
+    assert keys(spool) == ["key-3"]
+    spool.close()
 
 
 def test_appending_raises_if_the_directory_can_not_be_used(tmp_path: Path) -> None:

@@ -13,17 +13,20 @@ import pytest
 
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import (
+    ConcurrencyError,
     StorageUnreachable,
     TaskNotCancelableError,
     TaskNotFoundError,
     TaskTerminalStateError,
     UnsupportedOperationError,
 )
+from keelbolt.kernel import Query
 from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
 from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskSnapshot
 from keelbolt.tasks import mirror as mirrors
 from keelbolt.tasks import run as runs
 from keelbolt.tasks.engine import MirrorManager
+from keelbolt.tasks.families import CONTEXTS
 from keelbolt.tasks.sends import Envelope
 from keelbolt.tasks.storage import InMemoryStorage, ListTasksQuery, ListTasksResult
 from keelbolt.tasks.sweep import erase_task
@@ -423,6 +426,69 @@ async def test_optional_methods_are_used() -> None:
         assert len(storage.tasks) == 2
         with pytest.raises(TaskNotFoundError):
             await engine.tasks.load(task.id)
+
+
+async def test_an_owner_sees_only_its_own_contexts() -> None:
+    """The context of another owner is never loaded, whatever the id of the context is."""
+    storage = More()
+    owners = [Principal("alice"), Principal("bob"), Principal("alice", tenant="acme"), Principal()]
+    async with TaskEngine.on(storage, worker) as engine:
+        for principal in owners:
+            for context_id in ("talk", "alice/talk", *storage.contexts):
+                sent = await engine.tasks.send(
+                    message("count", context_id, context_id=context_id), Envelope(principal=principal)
+                )
+                assert texts(await engine.store.task(await engine.tasks.settled(sent)))[-1] == "1"
+    assert set(storage.contexts.values()) == {1}
+
+
+async def test_a_context_that_another_engine_changed_is_loaded_again() -> None:
+    storage = More()
+    async with TaskEngine.on(storage, worker) as one, TaskEngine.on(storage, worker) as two:
+        for number, engine in enumerate((one, two, one, two), start=1):
+            task = await done(engine, message("count", str(number), context_id="talk"))
+            assert texts(task)[-1] == str(number)
+    assert storage.contexts == {"talk": 4}
+
+
+async def test_a_refused_change_of_a_context_is_not_stored() -> None:
+    """Of two tasks that loaded the same context, one changes it; the other's value never reaches the storage."""
+    loaded, refused = asyncio.Barrier(2), []
+
+    class Slow(More):
+        async def update_context(self, context_id: str, context: Any) -> None:
+            await asyncio.sleep(0)
+            await super().update_context(context_id, context)
+
+    async def change(ctx: TaskContext) -> None:
+        await ctx.load_context()
+        await loaded.wait()
+        try:
+            await ctx.update_context(ctx.user_text)
+        except ConcurrencyError:
+            refused.append(ctx.user_text)
+        await ctx.complete()
+
+    storage = Slow()
+    async with TaskEngine.on(storage, change) as engine:
+        sent = [await engine.tasks.send(message(text, text, context_id="talk")) for text in ("a", "b")]
+        for task in sent:
+            await engine.tasks.settled(task)
+    assert len(refused) == 1
+    assert storage.contexts["talk"] not in refused
+
+
+async def test_contexts_of_ended_tasks_do_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrors, "KEEP_SECONDS", 0.05)
+    storage = More()
+    async with TaskEngine.on(storage, worker) as engine:
+        scope = engine.kernel.scoped(task_partition())
+        for number in range(3):
+            await done(engine, message("count", str(number), context_id=f"talk {number}"))
+        async with asyncio.timeout(20):
+            while [record async for record in scope.scan(Query(CONTEXTS))]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert texts(await done(engine, message("count", "again", context_id="talk 1")))[-1] == "2"
 
 
 async def test_cancel_against_complete_ends_once(engine: TaskEngine, storage: Recorder) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from keelbolt.errors import (
     ArtifactIdCollision,
@@ -31,6 +32,7 @@ from keelbolt.turns import (
 )
 from keelbolt.turns.events import TextReport
 from keelbolt.turns.in_memory import InMemorySpoolReader
+from keelbolt.turns.schemas import json_schema
 from tests.unit.turns.stage import TIMES, Stage, retrievable, tool_call
 
 AT = datetime(2026, 1, 31, tzinfo=UTC)
@@ -189,6 +191,29 @@ async def test_plain_json_schemas(args: Any, problem: str | None) -> None:
         assert problem in str(answer)
     assert one.json_schema() == PLAIN
     assert (tool().json_schema() or {})["type"] == "object"
+
+
+def test_a_schema_is_generated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request to the model needs the schemas of all tools. A caller may change what it got."""
+    generated: list[object] = []
+    generate = GenerateJsonSchema.generate
+
+    def counted(self: GenerateJsonSchema, *arguments: Any, **named: Any) -> Any:
+        generated.append(self)
+        return generate(self, *arguments, **named)
+
+    monkeypatch.setattr(GenerateJsonSchema, "generate", counted)
+
+    class Pair(BaseModel):
+        left: int
+
+    for schema in (Pair, TypeAdapter(list[Pair])):
+        first = json_schema(schema)
+        assert first is not None
+        wanted = dict(first)
+        first.clear()
+        assert json_schema(schema) == wanted
+    assert len(generated) == 2
 
 
 class Leaf(BaseModel):

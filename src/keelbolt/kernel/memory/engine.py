@@ -125,7 +125,7 @@ class MemoryKernel(BaseKernel):
             self._content.obey()
             outcomes = judge(self._ledger, partition, operations, now=now, at=self.clock.wall())
         except (CommitRefused, StorageUnavailable) as refusal:
-            future.set_exception(refusal)
+            future.set_exception(refusal.with_traceback(None))  # it refers to the future
             return future
         self._names.add(partition)
         self._save(now)

@@ -279,7 +279,7 @@ class Committer:
             try:
                 outcomes = judge(book.ledger, commit.partition, commit.operations, now=now, at=at)
             except KeelboltError as refusal:
-                answers.append((commit.future, None, refusal))
+                answers.append((commit.future, None, refusal.with_traceback(None)))  # it refers to the future
             else:
                 partitions.add(commit.partition)
                 answers.append((commit.future, Receipt(commit.operations, outcomes), None))

@@ -384,7 +384,7 @@ WITH chunks AS (DELETE FROM {schema}.blob_chunk WHERE blob = ANY($1::bigint[]))
 DELETE FROM {schema}.blob WHERE id = ANY($1::bigint[]) RETURNING partition, digest
 
 -- expired_blobs
-SELECT id FROM {schema}.blob WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+SELECT id, size FROM {schema}.blob WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
 
 -- expired_records
 SELECT partition, collection, coalesce(key, name) FROM {schema}.record WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from keelbolt.kernel.judge import MICROSECONDS, RENEWED
@@ -13,6 +14,7 @@ from keelbolt.kernel.work import Claim, PartitionTurns
 
 PROMOTED = 1000  # delayed items that one claim makes ready, at most
 BATCHES_KEPT_SECONDS = 600.0
+SWEPT_BYTES = 256 * 1024 * 1024  # of blobs in one transaction, which has a time limit
 
 
 async def obey(connection: Connection, sql: dict[str, str]) -> None:
@@ -100,7 +102,9 @@ async def sweep_blobs_and_workers(
     connection: Connection, sql: dict[str, str], lock_of: Callable[[str], int], limit: int
 ) -> tuple[int, int]:
     now = await connection.fetchval(sql["now"])
-    blobs = [row[0] for row in await connection.fetch(sql["expired_blobs"], now, limit)]
+    found = await connection.fetch(sql["expired_blobs"], now, limit)
+    before = accumulate((row[1] for row in found), initial=0)
+    blobs = [row[0] for row, size in zip(found, before, strict=False) if size < SWEPT_BYTES]
     await connection.execute(sql["delete_blob"], blobs)
     await obey(connection, sql)
     idle = [row[0] for row in await connection.fetch(sql["idle_workers"], now, limit)]

@@ -348,17 +348,16 @@ def give_up(calls: Sequence[PendingCall], error: KeelboltError) -> None:
 
 def _answer(call: PendingCall, reply: Reply) -> None:
     """Resolve a call. Reads the reply even if the caller was cancelled, because reading may notify others."""
-    result = error = None
     try:
         result = call.read(reply)
-    except Exception as raised:  # noqa: BLE001 - passed to the caller
-        error = raised
-    if call.future.done():
-        return
-    if error is not None:
-        call.future.set_exception(error)
+    except Exception as error:  # noqa: BLE001 - passed to the caller
+        if isinstance(error, KeelboltError):
+            error.__traceback__ = None  # it refers to the future
+        if not call.future.done():
+            call.future.set_exception(error)
     else:
-        call.future.set_result(result)
+        if not call.future.done():
+            call.future.set_result(result)
 
 
 def _fail(calls: Sequence[PendingCall], error: KeelboltError) -> None:

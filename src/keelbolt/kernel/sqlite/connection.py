@@ -22,6 +22,7 @@ from keelbolt.kernel.private_files import ensure_private
 SQL = queries_of("keelbolt.kernel.sqlite")
 
 BUSY_SECONDS = 10.0
+CACHE_KIB = 16_000  # pages that a connection keeps in memory
 WAL_PAGES = 1000  # pages of 4 KiB after which the writer runs a checkpoint, outside of the commits
 WAL_BYTES = 8 * 1024 * 1024  # size to which the log is truncated after a checkpoint
 
@@ -58,7 +59,7 @@ def prepare(connection: SqliteConnection, durability: Durability) -> None:
     # While a reader uses an old page, a checkpoint can't reach the end of the log; a later commit then runs one.
     connection.execute(f"PRAGMA wal_autocheckpoint = {2 * WAL_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
-    connection.execute("PRAGMA cache_size = -16000")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA trusted_schema = OFF")

@@ -9,6 +9,7 @@ import logging
 import sqlite3
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from keelbolt.errors import StorageCorrupt, StorageError, StorageFull
@@ -245,12 +246,19 @@ class SQLiteKernel(BaseKernel):
             yield problem
 
     async def _sweep(self, limit: int) -> Swept:
-        swept: Swept | StorageError = await self._writer.run(
+        found: tuple[Swept, list[int]] | StorageError = await self._writer.run(
             lambda turn: _refusal(turn) or queues.sweep(turn, limit), relief=True
         )
-        if isinstance(swept, StorageError):
-            raise swept
+        if isinstance(found, StorageError):
+            raise found
+        swept, blobs = found
+        await self._remove_blobs(blobs)
         return swept
+
+    async def _remove_blobs(self, numbers: list[int]) -> None:
+        """Remove unnamed blobs in several short transactions. If the process dies, a later sweep continues."""
+        while numbers:
+            numbers = await self._writer.run(partial(queues.remove_blobs, numbers=numbers), relief=True)
 
     async def wipe(self, partition: str, family: Wiped, *, limit: int = 500) -> int:
         self._guard()
@@ -415,25 +423,29 @@ class SQLiteKernel(BaseKernel):
         await self._writer.run(write)
 
     async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> bool:
-        def done(turn: WriteJob) -> bool:
+        def done(turn: WriteJob) -> tuple[bool, bool]:  # whether the blob is there, and the upload is not needed
             expires_at = turn.now + int(keep_seconds * MICROSECONDS)
             if turn.connection.execute(SQL["find_blob"], (partition, blob.digest)).fetchone():
                 turn.connection.execute(SQL["prolong_blob"], (expires_at, partition, blob.digest))
-                _forget_blob(turn, upload)
-            elif turn.connection.execute(
+                turn.connection.execute(SQL["unname_blob"], (upload,))
+                return True, True
+            if turn.connection.execute(
                 SQL["name_blob"], (blob.digest, blob.size, expires_at, upload, blob.chunks)
             ).fetchone():
                 turn.book.ledger.blobs[partition, blob.digest] = True
                 turn.connection.execute(SQL["insert_partition"], (partition,))
-            else:
-                _forget_blob(turn, upload)
-                return False
-            return True
+                return True, False
+            turn.connection.execute(SQL["unname_blob"], (upload,))
+            return False, True
 
-        return bool(await self._writer.run(done))
+        there, unneeded = await self._writer.run(done)
+        if unneeded:
+            await self._remove_blobs([upload])
+        return bool(there)
 
     async def _stage_undo(self, partition: str, upload: int) -> None:
-        await self._writer.run(lambda turn: _forget_blob(turn, upload), relief=True)
+        await self._writer.run(lambda turn: turn.connection.execute(SQL["unname_blob"], (upload,)), relief=True)
+        await self._remove_blobs([upload])
 
     async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
         def read(connection: SqliteConnection) -> tuple[int, int] | None:
@@ -482,8 +494,3 @@ def _nothing(_turn: WriteJob) -> None:
 def _refusal(turn: WriteJob) -> StorageError | None:
     """Return the mark's refusal. It is not raised, since that would fail the whole batch."""
     return turn.book.mark.refusal(turn.now) if turn.book.mark is not None else None
-
-
-def _forget_blob(turn: WriteJob, number: int) -> None:
-    turn.connection.execute(SQL["delete_chunks"], (number,))
-    turn.connection.execute(SQL["delete_blob"], (number,))

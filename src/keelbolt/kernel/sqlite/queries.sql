@@ -292,7 +292,11 @@ WHERE id = ? AND ? = (SELECT count(*) FROM blob_chunk WHERE blob = blob.id) RETU
 SELECT data, sha256 FROM blob_chunk WHERE blob = ? AND number = ?
 
 -- delete_chunks
-DELETE FROM blob_chunk WHERE blob = ?
+DELETE FROM blob_chunk WHERE rowid IN (SELECT rowid FROM blob_chunk WHERE blob = ? LIMIT ?) RETURNING number
+
+-- unname_blob
+-- From now on nobody finds it, and sweeps remove it.
+UPDATE blob SET digest = NULL, expires_at = 0 WHERE id = ?
 
 -- delete_blob
 DELETE FROM blob WHERE id = ?

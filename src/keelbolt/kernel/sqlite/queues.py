@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from keelbolt.kernel.blobs import CHUNK_BYTES
 from keelbolt.kernel.commits import Operation
 from keelbolt.kernel.contract import Swept, Wiped
 from keelbolt.kernel.declarations import IndexChanges, load_fields
@@ -22,6 +23,7 @@ from keelbolt.kernel.sqlite.writer import WriteJob
 from keelbolt.kernel.work import PartitionTurns, Remove
 
 PROMOTED = 1000  # delayed items made ready in one claim
+REMOVED_CHUNKS = 4  # in one transaction
 
 
 def renew(turn: WriteJob, worker: str, lease_seconds: float) -> None:
@@ -146,7 +148,8 @@ def wipe(turn: WriteJob, partition: str, family: Wiped, limit: int) -> int:
     return len(rows)
 
 
-def sweep(turn: WriteJob, limit: int) -> Swept:
+def sweep(turn: WriteJob, limit: int) -> tuple[Swept, list[int]]:
+    """Remove expired data. The bytes of blobs are left: also return the ids for `remove_blobs`."""
     connection, ledger = turn.connection, turn.book.ledger
     records = connection.execute(SQL["expired_records"], (turn.now, limit)).fetchall()
     turn.book.load_keys(records)
@@ -154,12 +157,27 @@ def sweep(turn: WriteJob, limit: int) -> Swept:
         ledger.put_record(tuple(key), None)
     blobs = connection.execute(SQL["expired_blobs"], (turn.now, limit)).fetchall()
     for number, partition, digest in blobs:
-        connection.execute(SQL["delete_chunks"], (number,))
-        connection.execute(SQL["delete_blob"], (number,))
+        connection.execute(SQL["unname_blob"], (number,))
         ledger.blobs[partition, digest] = False
     workers = connection.execute(SQL["idle_workers"], (turn.now, limit)).fetchall()
     connection.executemany(SQL["delete_worker"], workers)
     if turn.book.locks is not None:
         for (worker,) in workers:
             turn.book.locks.release(worker)
-    return Swept(len(records), len(blobs), len(workers))
+    return Swept(len(records), len(blobs), len(workers)), [number for number, *_ in blobs]
+
+
+def remove_blobs(turn: WriteJob, numbers: list[int]) -> list[int]:
+    """Remove the first few chunks of these unnamed blobs; return the blobs that are left.
+
+    Deleted bytes are overwritten, so each chunk costs as much as its insertion, and other commits wait meanwhile.
+    """
+    left = REMOVED_CHUNKS
+    for done, number in enumerate(numbers):
+        removed = len(turn.connection.execute(SQL["delete_chunks"], (number, left)).fetchall())
+        turn.book.rows += removed * (CHUNK_BYTES // 4096)
+        left -= removed
+        if left == 0:
+            return numbers[done:]
+        turn.connection.execute(SQL["delete_blob"], (number,))
+    return []

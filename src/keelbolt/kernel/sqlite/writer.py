@@ -398,7 +398,7 @@ class SqliteWriter:
             try:
                 outcomes = judge(ledger, item.partition, item.operations, now=now, at=at)
             except KeelboltError as refusal:
-                answers.append((item.future, None, refusal))
+                answers.append((item.future, None, refusal.with_traceback(None)))  # it refers to the future
             else:
                 partitions.add(item.partition)
                 answers.append((item.future, Receipt(item.operations, outcomes), None))

@@ -41,7 +41,7 @@ from keelbolt.kernel import (
     Put,
     Version,
 )
-from keelbolt.kernel.private_files import create_private, ensure_private_folder
+from keelbolt.kernel.private_files import create_private, ensure_private_folder, sync_folder
 from keelbolt.state.engine.connection import Breaker, Counters, StoreConnection, logger, tell_save_failed
 from keelbolt.state.engine.writes import StateWrite, keys_of
 
@@ -138,16 +138,18 @@ class FileSpool:
         return self._writes[0][0] if self._writes else None
 
     def drop_first(self) -> None:
+        """Remove the oldest write. If its file can't be changed, a later process replays it again."""
         _, file, place = self._writes.popleft()
         with contextlib.suppress(OSError):
-            os.pwrite(file, _DONE, place)  # so that a later process does not replay it again
+            os.pwrite(file, _DONE, place)
         if self._adopted:
             self._adopted -= 1
             if not self._adopted:
                 self._forget_orphans()
         if not self._writes and self._file is not None:
-            os.ftruncate(self._file, 0)
-            self._size = 0
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, 0)
+                self._size = 0
 
     def close(self) -> None:
         for _, file in self._left:
@@ -167,9 +169,11 @@ class FileSpool:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 unnamed.rename(self._path)
+                sync_folder(self._directory)
             except OSError:
                 os.close(file)
                 unnamed.unlink(missing_ok=True)
+                self._path.unlink(missing_ok=True)
                 raise
             self._file, self._size = file, 0
         return self._file
@@ -187,7 +191,8 @@ class FileSpool:
 
     def _forget_orphans(self) -> None:
         for path, file in self._left:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
             file.close()
         self._left.clear()
 

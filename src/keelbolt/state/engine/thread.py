@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from keelbolt.errors import StorageClosed
 from keelbolt.kernel import Kernel
+from keelbolt.kernel.connection import result_from_thread
 from keelbolt.state.engine.connection import CLOSED, StoreConnection, logger
 from keelbolt.state.engine.host import DetachedTasks, Engine, ask_kernel
 from keelbolt.state.engine.writer import StateWriter
@@ -86,7 +87,7 @@ class ThreadHost:
             raise StorageClosed(CLOSED)
 
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
-        return await self._answer(self._submit(self._ask(function)))
+        return await result_from_thread(self._submit(self._ask(function)), CLOSED)
 
     def begin(
         self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None, background: bool = False
@@ -95,7 +96,7 @@ class ThreadHost:
 
     async def flush(self) -> None:
         if self._thread is not None and not self._closed:
-            await self._answer(self._submit(self._flush()))
+            await result_from_thread(self._submit(self._flush()), CLOSED)
 
     async def close(self) -> None:
         """Finish all work and end the thread. Concurrent calls wait together."""
@@ -170,15 +171,6 @@ class ThreadHost:
         if self._over:
             future.cancel()  # the thread that would run it has ended
         return future
-
-    async def _answer(self, future: Future[T]) -> T:
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise StorageClosed(CLOSED) from None  # the thread ended before it returned a result
 
     def _withdrawn(self, write: StateWrite) -> bool:
         """Remove the write from the inbox; return False if the thread has already taken it."""

@@ -27,8 +27,9 @@ from keelbolt.errors import (
     StorageBroken,
     StorageClosed,
     StorageUnavailable,
+    StorageUnreachable,
 )
-from keelbolt.kernel import Kernel, Operation, Put, Receipt
+from keelbolt.kernel import Insert, Kernel, Operation, Put, Receipt, Replace
 from keelbolt.kernel.requests import MAX_OPERATIONS
 from keelbolt.state.engine.connection import (
     CLOSED,
@@ -168,7 +169,7 @@ class StateWriter:
             while self._queue:
                 self.waiting -= 1
                 self._to_spool(
-                    self._next(), StorageUnavailable("the storage is unavailable; earlier writes wait in the spool")
+                    self._next(), StorageUnreachable("the storage is unavailable; earlier writes wait in the spool")
                 )
         while self._queue:
             if self._under_way and not self._urgent and len(self._queue) < GROUP_ENTRIES:
@@ -355,6 +356,11 @@ class StateWriter:
             settle((write.outcome,))
 
     def _to_spool(self, write: StateWrite, error: BaseException) -> None:
+        if any(isinstance(operation, Insert | Replace) for operation in write.certain):
+            # Its result depends on the stored state, so it can't be acknowledged now and refused later.
+            tell_save_failed(write.method, write.trace_id, error, key=write.key)
+            self._lose(write, error)
+            return
         try:
             self.recovery.add(write)
         except (OSError, KeelboltError) as refusal:

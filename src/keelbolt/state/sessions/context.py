@@ -279,7 +279,10 @@ def _copy_model(model: BaseModel, above: tuple[int, ...]) -> Any:
 
 
 def storable(value: Any) -> Any:
-    """Return a deep copy that the store preserves, with bytes, dates, tuples and sets; live objects are omitted."""
+    """Return a deep copy that the store preserves, with bytes, dates, tuples and sets; live objects are omitted.
+
+    A model becomes a dict, so a set of models becomes a list, and a key that is a model is omitted.
+    """
     copied = _store(value, ())
     return None if copied is _DROPPED else copied
 
@@ -294,8 +297,17 @@ def _store(value: Any, above: tuple[int, ...]) -> Any:
     above = (*above, id(value))
     if isinstance(value, Mapping):
         pairs = ((_store(key, above), _store(item, above)) for key, item in value.items())
-        return {key: item for key, item in pairs if key is not _DROPPED and item is not _DROPPED}
+        return {key: item for key, item in pairs if key is not _DROPPED and item is not _DROPPED and _is_hashable(key)}
     for kind in (list, tuple, set, frozenset):
         if isinstance(value, kind):
-            return kind(item for item in (_store(item, above) for item in value) if item is not _DROPPED)
+            items = [item for item in (_store(item, above) for item in value) if item is not _DROPPED]
+            return kind(items) if kind in (list, tuple) or all(map(_is_hashable, items)) else items
     return _DROPPED
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

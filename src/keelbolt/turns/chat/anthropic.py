@@ -13,6 +13,7 @@ from keelbolt.turns.chat.protocol import CallRequest, ChatMessage, Delta, ModelR
 
 BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
+OMITTED = "(Earlier messages are omitted.)"
 
 
 class AnthropicModel:
@@ -45,10 +46,11 @@ class AnthropicModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         calls: dict[int, dict[str, str]] = {}
+        usage: dict[str, Any] = {}
         ended = False
         async for event in self._endpoint().events(self._body(request)):
             try:
-                delta = _read(event, calls)
+                delta = _read(event, calls, usage)
             except UNFIT as error:
                 raise unfit(error) from error
             if delta is not None:
@@ -82,9 +84,11 @@ class AnthropicModel:
         return body
 
 
-def _read(event: Mapping[str, Any], calls: dict[int, dict[str, str]]) -> Delta | None:
-    """Return the delta of an event, or None; pieces of calls are added to ``calls``."""
+def _read(event: Mapping[str, Any], calls: dict[int, dict[str, str]], usage: dict[str, Any]) -> Delta | None:
+    """Return the delta of an event, or None; pieces of calls are added to ``calls``, and of the usage to ``usage``."""
     match event.get("type"):
+        case "message_start":  # has the number of input tokens
+            usage.update(event["message"].get("usage") or {})
         case "content_block_start" if event["content_block"].get("type") == "tool_use":
             calls[event["index"]] = {"name": event["content_block"]["name"], "arguments": ""}
         case "content_block_start" if text := event["content_block"].get("text"):
@@ -100,8 +104,9 @@ def _read(event: Mapping[str, Any], calls: dict[int, dict[str, str]]) -> Delta |
         case "content_block_stop" if event["index"] in calls:
             call = calls[event["index"]]
             return CallRequest(call["name"], call["arguments"] or "{}")
-        case "message_delta" if usage := event.get("usage"):
-            return Usage(usage)
+        case "message_delta" if found := event.get("usage"):
+            usage.update(found)
+            return Usage(dict(usage))
         case _:  # ping, and event types that are added later
             pass
     return None
@@ -115,10 +120,13 @@ def _messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
+        blocks = _blocks(message)
         if found and found[-1]["role"] == role:
-            found[-1]["content"] += _blocks(message)
-        else:
-            found.append({"role": role, "content": _blocks(message)})
+            found[-1]["content"] += blocks
+        elif blocks:
+            found.append({"role": role, "content": blocks})
+    if found and found[0]["role"] == "assistant":  # not every server accepts that
+        found.insert(0, {"role": "user", "content": [{"type": "text", "text": OMITTED}]})
     return found
 
 
@@ -126,7 +134,7 @@ def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
     if message.role == "tool":
         result = {"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}
         return [{**result, "is_error": True} if message.is_error else result]
-    text = [{"type": "text", "text": message.text}] if message.text else []
+    text = [{"type": "text", "text": message.text}] if message.text.strip() else []  # blank text is refused
     calls = [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
         for call in message.calls

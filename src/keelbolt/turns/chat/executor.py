@@ -19,6 +19,7 @@ from itertools import count
 from typing import Any
 
 from keelbolt.errors import (
+    InvalidInitialToolCallValue,
     InvalidToolArgs,
     ToolDownstreamError,
     TurnGateAborted,
@@ -126,7 +127,15 @@ class _Chat:
             await ctx.store_message(Message(id=name, role="assistant", content=text, created_at=now))
         for number, request in enumerate(wanted):
             call = _call(request, f"{name}.{number}", now)
-            helpers.report_tool_call(call.id, tool=call.tool, args=call.args)
+            results = str(call.results) if call.is_complete else None
+            helpers.report_tool_call(
+                call.id,
+                tool=call.tool,
+                args=call.args,
+                results=results,
+                is_error=call.is_error,
+                is_complete=call.is_complete,
+            )
             await ctx.store_tool_call(call)
         if not wanted:
             if not text:
@@ -136,7 +145,7 @@ class _Chat:
 
     async def _request(self, ctx: DispatchContext) -> ModelRequest:
         system = "\n\n".join([str(ctx.system_prompt), *ctx.standing_instructions.texts()])
-        texts = {id(call): await _spooled(call) for call in ctx.turn_tool_calls if _is_spooled(call)}
+        texts = {id(call): await _text(call.results) for call in ctx.turn_tool_calls if call.is_complete}
         asked = [message.id for message in ctx.incoming]
         messages = conversation(ctx.turn_messages, ctx.turn_tool_calls, texts, turn=ctx.turn_id, asked=asked)
         tools = [
@@ -150,7 +159,18 @@ class _Chat:
     async def _act(self, ctx: DispatchContext, helpers: ExecutorHelpers, pending: Sequence[ToolCall]) -> None:
         """Execute the pending calls. Each result is stored as soon as it is available."""
         slots = asyncio.Semaphore(self.max_parallel)
-        asking = [call for call in pending if _question(ctx, call) is not None]
+        asking: list[tuple[ToolCall, str]] = []
+        others: list[ToolCall] = []
+        for call in pending:
+            try:
+                question = _question(ctx, call)
+            except InvalidToolArgs as error:
+                await _done(ctx, helpers, call, str(error), failed=True)
+            else:
+                if question is None:
+                    others.append(call)
+                else:
+                    asking.append((call, question))
 
         async def free(call: ToolCall) -> None:
             async with slots:
@@ -158,18 +178,15 @@ class _Chat:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for call in pending:
-                    if call not in asking:
-                        group.create_task(free(call))
+                for call in others:
+                    group.create_task(free(call))
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None  # the others were cancelled because of it
-        for call in asking:
+        for call, question in asking:
             if not ctx.aborted:
-                await self._ask(ctx, helpers, call)
+                await self._ask(ctx, helpers, call, question)
 
-    async def _ask(self, ctx: DispatchContext, helpers: ExecutorHelpers, call: ToolCall) -> None:
-        question = _question(ctx, call)
-        assert question is not None
+    async def _ask(self, ctx: DispatchContext, helpers: ExecutorHelpers, call: ToolCall, question: str) -> None:
         about = {"tool": call.tool, "args": call.args, "callId": call.id}
         try:
             allowed = await ctx.wait_for(
@@ -214,19 +231,24 @@ def _call(request: CallRequest, name: str, now: datetime) -> ToolCall:
     """Return the requested call; if its arguments are not a JSON object, a completed call with an error."""
     about: dict[str, Any] = {"id": name, "tool": request.name or "unnamed", "created_at": now}
     try:
-        args = json.loads(request.arguments or "{}")
-        problem = None if isinstance(args, dict) else "the arguments are not a JSON object"
-    except ValueError as wrong:
-        args, problem = {}, f"the arguments are not JSON: {wrong}"
-    if problem is not None:
-        return ToolCall(**about, args={}, is_complete=True, is_error=True, results=f"Not called: {problem}")
-    return ToolCall(**about, args=args)
+        return ToolCall(**about, args=request.arguments or "{}")
+    except InvalidInitialToolCallValue as wrong:
+        problem = str(wrong)
+    except RecursionError:
+        problem = "the arguments are nested too deep"
+    return ToolCall(**about, args={}, is_complete=True, is_error=True, results=f"Not called: {problem}")
 
 
 def _question(ctx: DispatchContext, call: ToolCall) -> str | None:
-    """Return the approval question for this call, or None if it needs no approval."""
+    """Return the approval question for this call, or None if it needs no approval.
+
+    Raise InvalidToolArgs: a call that can't be made is not asked about, and the function gets checked arguments only.
+    """
     tool = ctx.tools.get(call.tool)
-    wanted: Any = False if tool is None else tool.needs_approval
+    if tool is None or not tool.needs_approval:
+        return None
+    tool.check(call.args)
+    wanted: Any = tool.needs_approval
     if callable(wanted):
         wanted = wanted(call.args)
     if not wanted:
@@ -235,7 +257,7 @@ def _question(ctx: DispatchContext, call: ToolCall) -> str | None:
     if isinstance(wanted, str):
         try:
             return wanted.format_map(call.args)
-        except (KeyError, IndexError, ValueError):
+        except (LookupError, ValueError, TypeError, AttributeError):
             return f"{wanted} {call.tool}({shown})"
     return f"May I call {call.tool}({shown})?"
 
@@ -252,13 +274,14 @@ async def _done(
     await ctx.checkpoint()
 
 
-def _is_spooled(call: ToolCall) -> bool:
-    return isinstance(call.results, SpooledArtifact)
-
-
-async def _spooled(call: ToolCall) -> str:
-    assert isinstance(call.results, SpooledArtifact)
-    return (await call.results.as_string())[:MAX_RESULT_CHARACTERS]
+async def _text(results: object) -> str:
+    """Return the beginning of the results as text; media are named, not included."""
+    if isinstance(results, tuple):
+        return "\n".join([await _text(each) for each in results])[:MAX_RESULT_CHARACTERS]
+    if isinstance(results, Media):
+        return f"[{results.kind}: {results.filename}, {results.mime_type}]"
+    text = await results.as_string() if isinstance(results, SpooledArtifact) else str(results)
+    return text[:MAX_RESULT_CHARACTERS]
 
 
 # --------------------------------------------------------------------------------------------------------- conversation
@@ -275,16 +298,16 @@ def conversation(
 
     Entries of this turn come last, even if other turns run on the thread at the same time: the model answers the
     messages of this turn (``asked``: their ids). Unfinished calls of other turns are omitted. ``texts`` has the
-    results that are not plain text, by ``id()`` of the call.
+    results of complete calls as text, by ``id()`` of the call.
     """
     entries: list[tuple[tuple[bool, datetime, int], Message | list[ToolCall]]]
     entries = [((each.id in asked or each.id.startswith(f"{turn}."), each.created_at, 0), each) for each in messages]
-    groups: dict[str, list[ToolCall]] = {}
+    groups: dict[tuple[bool, str | None, str], list[ToolCall]] = {}
     for call in calls:
         own = call.id.startswith(f"{turn}.")
-        if own or call.is_complete:
-            groups.setdefault(_generation(call.id), []).append(call)
-    entries += [((name.startswith(f"{turn}."), group[0].created_at, 1), group) for name, group in groups.items()]
+        if own or call.is_complete:  # ids of other executors are unique in their turn only
+            groups.setdefault((own, None if own else call.turn_id, _generation(call.id)), []).append(call)
+    entries += [((own, group[0].created_at, 1), group) for (own, _, _), group in groups.items()]
     numbers = count()
     found: list[ChatMessage] = []
     for _, entry in sorted(entries, key=lambda pair: pair[0]):
@@ -302,7 +325,9 @@ def conversation(
             found.append(ChatMessage("assistant", "", requests))
         for call, name in zip(entry, ids, strict=True):
             failed = call.is_error or not call.is_complete
-            found.append(ChatMessage("tool", _result(call, texts), call_id=name, is_error=failed))
+            found.append(
+                ChatMessage("tool", texts[id(call)] if call.is_complete else UNFINISHED, call_id=name, is_error=failed)
+            )
     return found
 
 
@@ -318,20 +343,3 @@ def _said(message: Message) -> str:
         for media in message.attachments
     ]
     return "\n".join([*([text] if text else []), *files]) or "(empty)"
-
-
-def _result(call: ToolCall, texts: Texts) -> str:
-    if not call.is_complete:
-        return UNFINISHED
-    if id(call) in texts:
-        return texts[id(call)]
-    return described(call.results)
-
-
-def described(results: object) -> str:
-    """Return results as text; media are named, not included."""
-    if isinstance(results, tuple):
-        return "\n".join(map(described, results))
-    if isinstance(results, Media):
-        return f"[{results.kind}: {results.filename}, {results.mime_type}]"
-    return "[text]" if isinstance(results, SpooledArtifact) else str(results)

@@ -43,10 +43,12 @@ class ProviderEndpoint:
                 return
 
     async def _once(self, body: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")  # text may have lone surrogates
+        headers = {"content-type": "application/json", **self.headers}
         try:
             async with (
                 httpx2.AsyncClient(timeout=self.timeout_seconds) as client,
-                client.stream("POST", self.url, json=body, headers=dict(self.headers)) as response,
+                client.stream("POST", self.url, content=content, headers=headers) as response,
             ):
                 if response.status_code != httpx2.codes.OK:
                     await response.aread()
@@ -54,18 +56,30 @@ class ProviderEndpoint:
                     if response.status_code in RETRY_STATUS:
                         raise _Again(words, _pause(response.headers.get("retry-after")))
                     raise ModelError(words)
-                async for line in response.aiter_lines():
-                    data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
-                    if data == "[DONE]":
+                async for line in _lines(response):
+                    data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+                    if data == b"[DONE]":
                         return
                     if data:
-                        yield _event(data)
+                        yield _event(data.decode("utf-8", "replace"))
         except httpx2.TimeoutException as error:
             raise _Again(f"the model's provider did not respond within {self.timeout_seconds:g} s") from error
         except httpx2.HTTPError as error:
             raise _Again(
                 f"the connection to the model's provider failed: {str(error) or type(error).__name__}"
             ) from error
+
+
+async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield the lines. httpx also ends a line at U+2028 and similar characters, which are allowed within JSON."""
+    held: list[bytes] = []
+    async for block in response.aiter_bytes():
+        first, *more = block.split(b"\n")
+        held.append(first)
+        for piece in more:
+            yield b"".join(held)
+            held = [piece]
+    yield b"".join(held)
 
 
 UNFIT = (KeyError, TypeError, AttributeError, IndexError, ValueError)  # raised when an unexpected event is read

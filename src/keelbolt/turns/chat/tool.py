@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, get_type_hints, overload
@@ -167,11 +167,17 @@ def _handler(function: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:
 
         return call
 
-    def plain(args: BaseModel, ctx: Any, _meta: Any) -> ToolResult:
+    def plain(args: BaseModel, ctx: Any, _meta: Any) -> ToolResult | Awaitable[ToolResult]:
         found = function(**given(args, ctx))
+        if inspect.isawaitable(found):  # a decorator hides that the function is async
+            return _awaited(found)
         return result(_exhausted(found) if inspect.isgenerator(found) else found)
 
     return plain
+
+
+async def _awaited(value: Awaitable[Any]) -> ToolResult:
+    return result(await value)
 
 
 async def _streamed(values: AsyncIterator[Any]) -> Any:

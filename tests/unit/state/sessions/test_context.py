@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penguiflow.sessions import session as upstream
+from pydantic import BaseModel, ConfigDict
 
 from keelbolt.state.sessions.context import (
     ContextPatch,
@@ -22,6 +23,7 @@ from keelbolt.state.sessions.context import (
     judged,
     merged,
     result_of,
+    storable,
     updated,
     visible_results,
 )
@@ -130,3 +132,14 @@ def test_a_patch_equals_penguiflow_s() -> None:
     assert ours.model_dump() == theirs.model_dump()
     expected = upstream._background_result_from_patch(theirs, payload={"p": 1}, group_id="g")
     assert result_of(ours, payload={"p": 1}, group_id="g").to_payload() == expected.to_payload()
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    number: int = 1
+
+
+def test_models_in_sets_and_keys_can_be_stored() -> None:
+    """A model becomes a dict, which neither a set nor a key can hold."""
+    value = {"models": {Frozen()}, "plain": {1, 2}, Frozen(): "lost", "nested": frozenset({(Frozen(),)})}
+    assert storable(value) == {"models": [{"number": 1}], "plain": {1, 2}, "nested": [({"number": 1},)]}
