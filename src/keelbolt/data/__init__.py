@@ -10,7 +10,7 @@ from keelbolt.data.erasing import Erased, erase, erase_target, resume_erasures
 from keelbolt.data.exporting import Exported, ExportProgress, export
 from keelbolt.data.families import (
     EVERYTHING,
-    AnyOf,
+    ByAny,
     ByField,
     ByKey,
     ByScan,
@@ -26,7 +26,7 @@ from keelbolt.data.inspection import Inspection
 
 __all__ = [
     "EVERYTHING",
-    "AnyOf",
+    "ByAny",
     "ByField",
     "ByKey",
     "ByScan",

@@ -103,7 +103,7 @@ class ByScan:
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
+class ByAny:
     """Finds the records of several lookups, one after the other."""
 
     lookups: tuple[Lookup, ...]

@@ -30,7 +30,7 @@ from keelbolt.data.display import LARGE_BYTES, log_page, plain, plain_body, when
 from keelbolt.data.families import (
     EVERYTHING,
     IMPORTS,
-    AnyOf,
+    ByAny,
     ByField,
     ByKey,
     ByScan,
@@ -202,7 +202,7 @@ class Inspection:
             return [_Source(scope, family, query) for query in family.queries()]
         if target.kind in family.found_by:
             lookup = family.found_by[target.kind]
-            lookups = lookup.lookups if isinstance(lookup, AnyOf) else (lookup,)
+            lookups = lookup.lookups if isinstance(lookup, ByAny) else (lookup,)
             return [source for each in lookups for source in _sources_of(scope, family, each, target.ref)]
         if family.subject == target.kind:
             return [_Source(scope, family, lookup=ByKey(), ref=family.key_of(target.ref))]

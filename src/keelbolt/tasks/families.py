@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.data.families import EVERYTHING, AnyOf, ByField, ByScan, Face, Family, Subject, SubjectLocation
+from keelbolt.data.families import EVERYTHING, ByAny, ByField, ByScan, Face, Family, Subject, SubjectLocation
 from keelbolt.kernel import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.kernel.requests import check_key
 from keelbolt.tasks.settings import RetentionPolicy
@@ -121,7 +121,7 @@ FACE = Face(
         Family(
             title="segments",
             collection=Collection(SEGMENTS, fields={"task": str}, indexes=_TASK_INDEX),
-            found_by={"task": AnyOf((ByField("task"), ByScan(_UNNAMED, _has_task_in_key)))},
+            found_by={"task": ByAny((ByField("task"), ByScan(_UNNAMED, _has_task_in_key)))},
             apart=_OF_TASK,
             hidden=(_UNNAMED,),
         ),

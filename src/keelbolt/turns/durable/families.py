@@ -17,7 +17,7 @@ from typing import ClassVar
 from urllib.parse import unquote
 
 from keelbolt.auth.principal import Principal
-from keelbolt.data.families import EVERYTHING, AnyOf, ByField, ByScan, Face, Family, Subject, SubjectLocation
+from keelbolt.data.families import EVERYTHING, ByAny, ByField, ByScan, Face, Family, Subject, SubjectLocation
 from keelbolt.data.retention import FacePolicy
 from keelbolt.errors import CommitRefused, TurnTakenOver
 from keelbolt.kernel import Collection, Detach, FieldIn, Index, Kernel, Query, Record, Scope
@@ -119,7 +119,7 @@ def _kept(kind: Kind, fields: dict[str, type[str | int | float | bool]], *more: 
     return Family(
         title=f"{kind.replace('_', ' ')}s".replace("memorys", "memories"),
         collection=Collection(collection, fields=fields, indexes=(_OWNER, *more)),
-        found_by={"owner": AnyOf((ByField("owner"), ByScan(deleted, _has_owner_in_key)))},
+        found_by={"owner": ByAny((ByField("owner"), ByScan(deleted, _has_owner_in_key)))},
         apart={"owner": ByField("owner")},
         hidden=(deleted,),
         blobs=_held,
