@@ -15,8 +15,10 @@ def main() -> None:
     """Run the command; a Python that is too old gets one sentence instead of a traceback."""
     if sys.version_info < OLDEST:
         sys.exit("Keelbolt needs Python 3.11 or newer; this is Python {}.{}.{}".format(*sys.version_info[:3]))
-    from keelbolt.cli.main import main as command  # noqa: PLC0415 - its syntax needs Python 3.11
-
+    try:
+        from keelbolt.cli.main import main as command  # noqa: PLC0415 - its syntax needs Python 3.11
+    except KeyboardInterrupt:  # later, click handles it
+        sys.exit("Aborted!")
     command(prog_name="keelbolt")
 
 

@@ -137,8 +137,9 @@ def _parts(text: str | None, data: tuple[str, ...], files: tuple[Path, ...]) -> 
 
     found = [] if text is None else [Part(text=_text(text))]
     for value in data:
+        given = _text(value)
         try:
-            found.append(Part(data=json.loads(_text(value)), media_type="application/json"))
+            found.append(Part(data=json.loads(given), media_type="application/json"))
         except ValueError:
             raise click.BadParameter(f"{value[:100]!r} is not JSON", param_hint="--data") from None
     for path in files:
@@ -372,7 +373,12 @@ def _run(work: Awaitable[Any]) -> Any:
 
 
 def _text(text: str) -> str:
-    return sys.stdin.read() if text == "-" else text
+    if text != "-":
+        return text
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise click.UsageError("standard input is not UTF-8 text; send other data with --file") from None
 
 
 def _headers(given: tuple[str, ...]) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Any
 
 import click
@@ -11,7 +13,7 @@ from keelbolt.cli.agents import cancel, card, get, send, stream
 from keelbolt.cli.conformance import conformance
 from keelbolt.cli.data import data, erase, export_command, import_command, sweep
 from keelbolt.cli.dead import dead
-from keelbolt.cli.failure import CommandFailure
+from keelbolt.cli.failure import FAILED, CommandFailure
 from keelbolt.cli.modules import skills
 from keelbolt.cli.serve import serve
 from keelbolt.cli.state import state
@@ -27,7 +29,25 @@ RENAMED = {"--url": "--storage", "--of": "--tenant", "--lease": "--lease-seconds
 
 
 class Root(click.Group):
-    """A group that prints each KeelboltError of its commands as a Failure."""
+    """A group that prints each KeelboltError and OSError of its commands as a Failure."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        for output in (sys.stdout, sys.stderr):
+            if isinstance(output, io.TextIOWrapper):  # a terminal without UTF-8 shows ? for other characters
+                output.reconfigure(errors="replace")
+        try:
+            return super().main(*args, **options)
+        except OSError as error:  # for example, the output is a file on a full disk
+            place = f"{error.filename}: " if error.filename else ""
+            CommandFailure(f"{place}{error.strerror or error}").show()
+            sys.exit(FAILED)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for number, text in enumerate(args, 1):
+            if not text.isascii() and text.encode(errors="replace").decode() != text:
+                words = f"argument {number} is not UTF-8; check the locale of the terminal, for example LC_ALL=C.UTF-8"
+                raise click.UsageError(words, ctx)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,7 +48,11 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True, **style: Any) ->
 
 
 def echo_json(text: str) -> None:
-    """Print a line of JSON."""
+    """Print a line of JSON. Characters that the terminal's encoding lacks are escaped."""
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        text = "".join(each if each.isascii() else json.dumps(each)[1:-1] for each in text)
     click.echo(escaped(text))
 
 

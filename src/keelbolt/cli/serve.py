@@ -231,18 +231,16 @@ def serve_and_reload(arguments: list[str]) -> int:
     """Serve with these arguments until SIGINT or SIGTERM; return the exit code."""
     stopping = False
 
-    def stop(number: int, _frame: FrameType | None) -> None:
+    def stop(_number: int, _frame: FrameType | None) -> None:
         nonlocal stopping
         stopping = True
-        if number == signal.SIGTERM and child.poll() is None:  # a terminal sends SIGINT to the child too
-            child.terminate()
 
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
     command = [sys.executable, "-m", "keelbolt", *arguments]
     environment = {"KEELBOLT_DRAIN_SECONDS": DRAIN_SECONDS, **os.environ}
     seen = look(Path.cwd())
     child = subprocess.Popen(command, env=environment)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
     echo(f"watching {len(seen)} Python files below {Path.cwd()}", err=True, dim=True)
     failed = False
     while not stopping:
@@ -258,7 +256,9 @@ def serve_and_reload(arguments: list[str]) -> int:
                 child.terminate()
                 child.wait()
             child = subprocess.Popen(command, env=environment)
-    return child.wait()
+    if child.poll() is None:
+        child.terminate()
+    return max(0, child.wait())  # negative: the signal came before the agent had started
 
 
 def look(folder: Path) -> Seen:

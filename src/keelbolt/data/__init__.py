@@ -10,6 +10,7 @@ from keelbolt.data.erasing import Erased, erase, erase_target, resume_erasures
 from keelbolt.data.exporting import Exported, ExportProgress, export
 from keelbolt.data.families import (
     EVERYTHING,
+    ByAny,
     ByField,
     ByKey,
     ByScan,
@@ -25,6 +26,7 @@ from keelbolt.data.inspection import Inspection
 
 __all__ = [
     "EVERYTHING",
+    "ByAny",
     "ByField",
     "ByKey",
     "ByScan",

@@ -102,6 +102,18 @@ class ByScan:
                 yield record
 
 
+@dataclass(frozen=True, slots=True)
+class ByAny:
+    """Finds the records of several lookups, one after the other."""
+
+    lookups: tuple[Lookup, ...]
+
+    async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
+        for lookup in self.lookups:
+            async for record in lookup(scope, collection, ref):
+                yield record
+
+
 class Reference(NamedTuple):
     """A subject inside a partition: its kind, and the key by which families find its records."""
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,10 @@ from keelbolt.data.display import LARGE_BYTES, log_page, plain, plain_body, when
 from keelbolt.data.families import (
     EVERYTHING,
     IMPORTS,
+    ByAny,
     ByField,
+    ByKey,
+    ByScan,
     Face,
     Family,
     Lookup,
@@ -48,6 +51,7 @@ from keelbolt.kernel import Entry, Kernel, Page, Query, Record, Scope
 PAGE = 50
 MAX_PAGE = 500
 CAP = 10_000  # maximum of a count
+SCANNED = 500  # records that are read together to find those of a subject
 
 Shown = dict[str, Any]
 
@@ -185,6 +189,7 @@ class Inspection:
                 for number, query in enumerate(family.queries()):
                     yield [scope.partition, number], _Source(scope, family, query)
             return
+        check_kind(of)
         place = 0
         async for target in face.locate(self._kernel, of):
             for source in self._of_target(family, target):
@@ -196,9 +201,11 @@ class Inspection:
         if target.kind == EVERYTHING:
             return [_Source(scope, family, query) for query in family.queries()]
         if target.kind in family.found_by:
-            return [_Source(scope, family, family.found_by[target.kind], target.ref)]
+            lookup = family.found_by[target.kind]
+            lookups = lookup.lookups if isinstance(lookup, ByAny) else (lookup,)
+            return [source for each in lookups for source in _sources_of(scope, family, each, target.ref)]
         if family.subject == target.kind:
-            return [_Source(scope, family, None, family.key_of(target.ref))]
+            return [_Source(scope, family, lookup=ByKey(), ref=family.key_of(target.ref))]
         return []
 
     async def _described(self, face: Face, target: SubjectLocation) -> Shown:
@@ -221,7 +228,7 @@ class Inspection:
 
     async def _record(self, ref: str) -> tuple[Face, Family, Scope, Record]:
         partition, name, key = _unpacked(ref)
-        if name not in self._families:
+        if not isinstance(name, str) or not isinstance(key, str) or name not in self._families:
             raise SubjectNotFound("there is no such record")
         face, family = await self._family(name)
         scope = self._kernel.scoped(partition)
@@ -272,22 +279,33 @@ class Inspection:
 
 
 class _Source:
-    """Records of a family in one partition: the results of a query, of a lookup, or one record by its key."""
+    """Records of a family in one partition: the results of a query that match, or of any other lookup."""
 
-    def __init__(self, scope: Scope, family: Family, finder: Query | Lookup | None, ref: str = "") -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        family: Family,
+        query: Query | None = None,
+        match: Callable[[Record, str], bool] | None = None,
+        *,
+        lookup: Lookup | None = None,
+        ref: str = "",
+    ) -> None:
         self.scope = scope
         self._family = family
-        self._query = finder if isinstance(finder, Query) else None
-        self._lookup = None if isinstance(finder, Query) else finder
+        self._query = query
+        self._match = match
+        self._lookup = lookup
         self._ref = ref
-        if isinstance(finder, ByField) and finder.values is None:
-            self._query = finder.query(family.collection, ref)
 
     async def page(self, limit: int, after: str | None) -> Page:
+        """Return at most ``limit`` records. A query has the kernel's cursor, any other lookup an offset."""
         if self._query is not None:
             newest = self._query.order is not None
             query = Query(self._query.collection, self._query.equal, self._query.order, newest_first=newest)
-            return await self.scope.find(query, limit=limit, cursor=after)
+            if self._match is None:
+                return await self.scope.find(query, limit=limit, cursor=after)
+            return await self._matching(query, limit, after)
         if after is not None and not after.isdecimal():
             raise BadCursor
         start, number, found = int(after or 0), 0, list[Record]()
@@ -299,8 +317,19 @@ class _Source:
                 found.append(record)
         return Page(tuple(found), None, 0)
 
+    async def _matching(self, query: Query, limit: int, after: str | None) -> Page:
+        """Return the matching records among the next SCANNED; the cursor comes after the last one returned."""
+        page = await self.scope.find(query, limit=SCANNED, cursor=after)
+        places = [place for place, record in enumerate(page.records, 1) if self._matches(record)]
+        if len(places) > limit:
+            page = await self.scope.find(query, limit=places[limit - 1], cursor=after)
+        return Page(tuple(filter(self._matches, page.records)), page.cursor, page.started_at)
+
+    def _matches(self, record: Record) -> bool:
+        return self._match is None or self._match(record, self._ref)
+
     async def count(self, cap: int) -> tuple[int, bool]:
-        if self._query is not None:
+        if self._query is not None and self._match is None:
             counted = await self.scope.count(self._query, cap=cap)
             return counted.value, counted.exact
         count = 0
@@ -314,8 +343,19 @@ class _Source:
         if self._lookup is not None:
             async for record in self._lookup(self.scope, self._family.collection, self._ref):
                 yield record
-        elif (record_ := await self.scope.get(self._family.name, self._ref)) is not None:
-            yield record_
+        elif self._query is not None:
+            async for record in self.scope.scan(self._query):
+                if self._matches(record):
+                    yield record
+
+
+def _sources_of(scope: Scope, family: Family, lookup: Lookup, ref: str) -> list[_Source]:
+    if isinstance(lookup, ByScan):
+        return [_Source(scope, family, lookup.query, lookup.match, ref=ref)]
+    if isinstance(lookup, ByField):
+        values = (ref,) if lookup.values is None else lookup.values(ref)
+        return [_Source(scope, family, lookup.query(family.collection, value)) for value in values]
+    return [_Source(scope, family, lookup=lookup, ref=ref)]
 
 
 def _name(face: Face, family: Family, record: Record) -> tuple[str, str] | None:

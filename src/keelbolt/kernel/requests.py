@@ -50,7 +50,10 @@ def checked_operations(declared: Declarations, operations: tuple[Operation, ...]
     if not operations:
         raise InvalidRequest("a commit needs at least one operation")
     if len(operations) > MAX_OPERATIONS:
-        raise TooLarge(f"a commit has at most {MAX_OPERATIONS} operations; make several commits")
+        raise TooLarge(
+            f"a commit has at most {MAX_OPERATIONS} operations; this one has {len(operations)}, and nothing is stored. "
+            "Write fewer items in one call"
+        )
     copies = []
     size = kinds = 0
     once = True

@@ -1,7 +1,7 @@
 """Serves an agent with uvicorn: in this process or in several that share one socket, with limits on connections.
 
 Child processes are forked before anything is opened. The parent only supervises: it replaces a child that died, and
-forwards the stop signal.
+forwards the stop signal. Children stop by themselves if the parent was killed.
 """
 
 from __future__ import annotations
@@ -278,6 +278,7 @@ logger = logging.getLogger("keelbolt.server")
 
 RESTART_SECONDS = 1.0  # a child that dies at once is restarted at most this often
 STOP_SECONDS = 5  # after the drain, until connections are closed
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 START_FAILED = 3  # exit code of a process whose agent could not start
 
 
@@ -330,12 +331,18 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Reports when the agent has started; ends its streams before it waits for connections."""
+    """Reports when the agent has started; ends its streams before it waits for connections.
 
-    def __init__(self, config: uvicorn.Config, agent: A2AServer, tell: Callable[[], object]) -> None:
+    ``parent`` is the pid of the supervising process: without it, no process would forward the stop signal.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, agent: A2AServer, tell: Callable[[], object], parent: int | None
+    ) -> None:
         super().__init__(config)
         self._agent = agent
         self._tell = tell
+        self._parent = parent
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -344,6 +351,13 @@ class _Uvicorn(uvicorn.Server):
             name, engine = self._agent.agent_card.name, self._agent.routes.service.engine.kernel.engine
             logger.info("agent %s serves at %s, on %s, as process %d", name, self._agent.address, engine, os.getpid())
             self._tell()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to stop; uvicorn calls this ten times per second."""
+        if self._parent is not None and os.getppid() != self._parent:
+            logger.error("the parent process %d has ended; process %d stops, too", self._parent, os.getpid())
+            return True
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info("agent %s is stopping", self._agent.agent_card.name)
@@ -368,7 +382,7 @@ class _Uvicorn(uvicorn.Server):
             await handing_over
 
 
-def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object]) -> None:
+def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object], *, parent: int | None = None) -> None:
     config = uvicorn.Config(
         server.app,
         http=connections(server.settings, ports=1 if server.grpc_at is None else 2),
@@ -381,7 +395,7 @@ def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object]) 
         timeout_keep_alive=30,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    uvicorn_server = _Uvicorn(config, server, tell)
+    uvicorn_server = _Uvicorn(config, server, tell, parent)
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn_server.run(sockets=[bound])
     if not uvicorn_server.started:
@@ -400,7 +414,7 @@ class _Pool:
 
     def run(self, tell: Callable[[], object]) -> None:
         """Serve until a signal. If one of the first children can't start, stop all: the cause affects every child."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             signal.signal(number, self._stop)
         started, write = os.pipe()
         for _ in range(self._count):
@@ -416,7 +430,7 @@ class _Pool:
             raise SystemExit(START_FAILED)
 
     def _wait(self, first: frozenset[int]) -> None:
-        pid, status = _waited()
+        pid, status = os.wait()
         if pid not in self._children:
             return
         began = self._children.pop(pid)
@@ -432,39 +446,30 @@ class _Pool:
     def _fork(self, tell: Callable[[], object]) -> None:
         if self._stopping:
             return
+        parent = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # a new child would handle a signal as the parent does
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                for number in (signal.SIGTERM, signal.SIGINT):
+                for number in STOP_SIGNALS:
                     signal.signal(number, signal.SIG_DFL)
-                _serve(self._server, self._bound, tell)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+                _serve(self._server, self._bound, tell, parent=parent)
                 code = 0
             except SystemExit as error:
                 code = error.code if isinstance(error.code, int) else 1
             finally:
                 os._exit(code)
         self._children[pid] = time.monotonic()
-        if self._stopping:  # the signal came during the fork
-            _terminate(pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
     def _stop(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         if not self._stopping:
             self._stopping = True
             for pid in self._children:
-                _terminate(pid)
-
-
-def _terminate(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-
-
-def _waited() -> tuple[int, int]:
-    try:
-        return os.wait()
-    except InterruptedError:
-        return 0, 0
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
 
 
 # --------------------------------------------------------------------------------------------------------------- tuning

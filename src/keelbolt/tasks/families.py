@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
+from keelbolt.data.families import EVERYTHING, ByAny, ByField, ByScan, Face, Family, Subject, SubjectLocation
 from keelbolt.kernel import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.kernel.requests import check_key
 from keelbolt.tasks.settings import RetentionPolicy
@@ -82,16 +82,8 @@ async def _retain(kernel: Kernel, policy: RetentionPolicy, /, *, dry: bool) -> d
 _UNNAMED = Query(SEGMENTS, {"task": None})  # segments of older versions, which did not write the field
 
 
-@dataclass(frozen=True, slots=True)
-class _Segments:
-    """Finds the segments of a task: by field, and those without the field by key, which begins with the task's id."""
-
-    async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
-        async for record in ByField("task")(scope, collection, ref):
-            yield record
-        async for record in scope.scan(_UNNAMED):
-            if record.key.startswith(f"{ref}/"):
-                yield record
+def _has_task_in_key(record: Record, task_id: str) -> bool:
+    return record.key.startswith(f"{task_id}/")
 
 
 _OF_TASK = {"task": ByField("task")}
@@ -129,7 +121,7 @@ FACE = Face(
         Family(
             title="segments",
             collection=Collection(SEGMENTS, fields={"task": str}, indexes=_TASK_INDEX),
-            found_by={"task": _Segments()},
+            found_by={"task": ByAny((ByField("task"), ByScan(_UNNAMED, _has_task_in_key)))},
             apart=_OF_TASK,
             hidden=(_UNNAMED,),
         ),

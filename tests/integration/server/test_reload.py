@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from keelbolt.cli.main import main
-from keelbolt.cli.serve import look
+from keelbolt.cli.serve import look, serve_and_reload
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -60,6 +60,31 @@ def test_a_change_restarts_the_worker(tmp_path: Path) -> None:
         finally:
             served.send_signal(signal.SIGTERM)
             assert served.wait(30) == 0
+
+
+def test_a_stop_during_a_restart_stops_the_new_process_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes while the old process drains: no other signal would reach the new process."""
+    agent, started = tmp_path / "agent.py", list[subprocess.Popen[bytes]]()
+    agent.write_text("")
+    popen = subprocess.Popen
+
+    def start(_command: list[str], **_: object) -> subprocess.Popen[bytes]:
+        if started:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            os.utime(agent, ns=(0, 0))  # a change, seen at the first look
+        started.append(popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+        return started[-1]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        assert serve_and_reload([]) == 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert [process.poll() for process in started] == [-signal.SIGTERM, -signal.SIGTERM]
 
 
 def test_libraries_are_not_watched(tmp_path: Path) -> None:

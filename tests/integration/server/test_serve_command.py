@@ -23,6 +23,7 @@ from click.testing import CliRunner
 from keelbolt.cli.loading import load_worker
 from keelbolt.cli.main import main
 from keelbolt.cli.serve import _card, _tell
+from keelbolt.server import processes
 
 ROOT = Path(__file__).parents[3]
 KEELBOLT = [sys.executable, "-c", "from keelbolt.cli.main import main; main()"]
@@ -276,6 +277,50 @@ def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(fol
         for pid in set(agent.pids):
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
+
+
+def test_processes_whose_parent_is_killed_stop_and_release_their_tasks(tmp_path: Path) -> None:
+    """Without the parent, no process forwards a stop signal; the port is free for the next start."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    with serving(tmp_path, "slow:slow", "--processes", "2", KEELBOLT_DRAIN_SECONDS="0.5") as agent:
+        agent.until("as process", 2)
+        task = send(agent.url, "1", "long", now=True)
+        agent.process.kill()
+        agent.process.wait(20)
+        agent.until("has stopped", 2)
+        assert f"the parent process {agent.process.pid} has ended" in agent.log
+    port = int(agent.url.rpartition(":")[2])
+    with serving(tmp_path, "slow:slow", at=port, KEELBOLT_DRAIN_SECONDS="0.5") as agent:
+        assert send(agent.url, "1", "long", now=True)["id"] == task["id"]
+
+
+def test_a_stop_signal_during_a_fork_reaches_the_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new process stops before it serves: its parent's signal handler is not called in it."""
+    fork, served = os.fork, os.pipe()
+
+    def slow_fork() -> int:
+        pid = fork()
+        if pid == 0:
+            os.kill(os.getpid(), signal.SIGTERM)  # at once, as if the parent had sent it
+        return pid
+
+    monkeypatch.setattr(os, "fork", slow_fork)
+    monkeypatch.setattr(processes, "_serve", lambda *_, **__: os.write(served[1], b"1"))
+    before = {number: signal.getsignal(number) for number in processes.STOP_SIGNALS}
+    pool: Any = processes._Pool(None, None, 1)  # type: ignore[arg-type]
+    try:
+        for number in processes.STOP_SIGNALS:
+            signal.signal(number, pool._stop)
+        pool._fork(lambda: None)
+        pid, status = os.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    os.close(served[1])
+    assert (os.read(served[0], 1), os.waitstatus_to_exitcode(status)) == (b"", -signal.SIGTERM)
+    os.close(served[0])
+    assert pid in pool._children
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & set(processes.STOP_SIGNALS)
 
 
 def test_it_stops_in_time_with_a_stream_open_and_goes_on_when_it_is_started_again(tmp_path: Path) -> None:

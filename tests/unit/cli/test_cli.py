@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -82,6 +84,71 @@ def test_help_is_fast() -> None:
         "assert not {'rich', 'sqlite3', 'pydantic', 'starlette'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+# ----------------------------------------------------------------------------------------------------- other terminals
+
+
+def ran(*arguments: str | bytes, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command as a process."""
+    command = [sys.executable, "-m", "keelbolt", *arguments]
+    return subprocess.run(command, stderr=subprocess.PIPE, encoding="latin-1", check=False, **options)
+
+
+def test_an_argument_that_is_not_utf_8_is_refused(url: str) -> None:
+    """Its bytes could not be sent, stored or compared."""
+    done = ran("tasks", "list", "--storage", url, "--owner", b"caf\xe9")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "Error: argument 6 is not UTF-8; check the locale of the terminal, for example LC_ALL=C.UTF-8",
+    )
+
+
+def test_standard_input_that_is_not_utf_8_is_refused() -> None:
+    for words in (["-"], ["--data", "-"]):
+        done = CliRunner().invoke(main, ["send", "http://localhost:1", *words], input=b"caf\xe9")
+        assert done.exit_code == 2
+        assert "standard input is not UTF-8 text; send other data with --file" in done.output
+
+
+def test_a_terminal_without_utf_8_gets_replacements_and_json_gets_escapes(url: str) -> None:
+    """The task says é, which latin-1 has, and two characters that it lacks."""
+    said = "é 日 😀"
+    sent = keelbolt("tasks", "send", "--storage", url, "--text", said, "--json")
+    task = json.loads(sent.output)["id"]
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    listed = ran("tasks", "list", "--storage", url, env=latin, stdout=subprocess.PIPE)
+    assert (listed.returncode, "é ? ?" in listed.stdout) == (0, True)
+    program = (
+        "import sys; from keelbolt.cli.output import echo_json; sys.stdout.reconfigure(encoding='latin-1');"
+        f"echo_json({json.dumps(said, ensure_ascii=False)!r})"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout
+    assert json.loads(printed.decode("ascii")) == said
+    assert task in listed.stdout
+
+
+def test_ctrl_c_while_the_command_is_loaded_ends_it_with_one_line() -> None:
+    program = (
+        "import sys\n"
+        "from keelbolt.__main__ import main\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'keelbolt.cli.main':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "Aborted!\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [("--help",), ("storage", "stats")])
+def test_output_to_a_full_disk_fails_with_one_line(url: str, arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = ran(*arguments, *([url] if len(arguments) > 1 else []), stdout=full)
+    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
 
 
 # ------------------------------------------------------------------------------------------------------------ storage

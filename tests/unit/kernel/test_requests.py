@@ -155,7 +155,11 @@ def test_a_bad_part_of_an_operation_is_a_typed_error(
     ("kind", "words", "operations"),
     [
         (InvalidRequest, "at least one operation", ()),
-        (TooLarge, "make several commits", (Absent("note", "a"),) * (MAX_OPERATIONS + 1)),
+        (
+            TooLarge,
+            "this one has 1001, and nothing is stored. Write fewer items in one call",
+            (Absent("note", "a"),) * (MAX_OPERATIONS + 1),
+        ),
         (InvalidValue, "not an operation", ("Insert",)),
         (InvalidValue, "not an operation", (Insert,)),
         (InvalidValue, "not an operation", (None,)),

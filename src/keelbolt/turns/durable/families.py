@@ -17,7 +17,7 @@ from typing import ClassVar
 from urllib.parse import unquote
 
 from keelbolt.auth.principal import Principal
-from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, SubjectLocation
+from keelbolt.data.families import EVERYTHING, ByAny, ByField, ByScan, Face, Family, Subject, SubjectLocation
 from keelbolt.data.retention import FacePolicy
 from keelbolt.errors import CommitRefused, TurnTakenOver
 from keelbolt.kernel import Collection, Detach, FieldIn, Index, Kernel, Query, Record, Scope
@@ -91,16 +91,8 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[SubjectLoca
             pass
 
 
-@dataclass(frozen=True, slots=True)
-class _Owned:
-    """Finds the records of an owner, and its deleted records, whose owner is only in their keys."""
-
-    async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
-        async for record in ByField("owner")(scope, collection, ref):
-            yield record
-        async for record in scope.scan(Query(collection.name, {"owner": DELETED}, order="seq")):
-            if owner_in(record.key) == ref:
-                yield record
+def _has_owner_in_key(record: Record, owner: str) -> bool:
+    return owner_in(record.key) == owner
 
 
 def _held(record: Record) -> Iterator[Detach]:
@@ -123,12 +115,13 @@ def _thread(record: Record) -> tuple[str, str] | None:
 
 def _kept(kind: Kind, fields: dict[str, type[str | int | float | bool]], *more: Index) -> Family:
     collection = COLLECTIONS[kind]
+    deleted = Query(collection, {"owner": DELETED}, order="seq")
     return Family(
         title=f"{kind.replace('_', ' ')}s".replace("memorys", "memories"),
         collection=Collection(collection, fields=fields, indexes=(_OWNER, *more)),
-        found_by={"owner": _Owned()},
+        found_by={"owner": ByAny((ByField("owner"), ByScan(deleted, _has_owner_in_key)))},
         apart={"owner": ByField("owner")},
-        hidden=(Query(collection, {"owner": DELETED}, order="seq"),),
+        hidden=(deleted,),
         blobs=_held,
     )
 
