@@ -48,7 +48,7 @@ async def test_commits_go_on_while_a_large_blob_is_swept(tmp_path: Path) -> None
 
 
 async def test_an_interrupted_removal_is_continued(tmp_path: Path) -> None:
-    """A process dies after it has removed the first chunks: nobody finds the blob, and the next sweep removes it."""
+    """A process dies after it has removed the first chunks: no caller finds the blob, and the next sweep removes it."""
     url = f"sqlite:///{tmp_path}/file.db"
     async with open_storage(url) as kernel:
         assert isinstance(kernel, SQLiteKernel)

@@ -295,7 +295,7 @@ SELECT data, sha256 FROM blob_chunk WHERE blob = ? AND number = ?
 DELETE FROM blob_chunk WHERE rowid IN (SELECT rowid FROM blob_chunk WHERE blob = ? LIMIT ?) RETURNING number
 
 -- unname_blob
--- From now on nobody finds it, and sweeps remove it.
+-- From now on no caller finds it, and sweeps remove it.
 UPDATE blob SET digest = NULL, expires_at = 0 WHERE id = ?
 
 -- delete_blob
