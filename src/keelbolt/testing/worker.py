@@ -148,8 +148,10 @@ class WorkerHarness:
                 if self._task_id is not None:
                     await self._look()
                 if condition():
-                    return
+                    break
                 await asyncio.sleep(LOOK_SECONDS)
+            if self._task_id is not None:
+                await self._look()  # the condition may have become true during the last look
 
     # -------------------------------------------------------------------------------------------------------- results
 

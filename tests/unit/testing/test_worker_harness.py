@@ -184,3 +184,33 @@ async def test_cancel_waits_for_the_cleanup_of_a_worker_that_sleeps() -> None:
         await agent.cancel()
         assert agent.state == "canceled"
         assert undone == ["flight"]
+
+
+async def test_until_returns_with_current_properties(worker_harness: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The condition becomes true after the harness has read the task."""
+    go, began, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def effect() -> None:
+        began.set()
+        await end.wait()
+
+    async def work(ctx: TaskContext) -> str:
+        await go.wait()
+        await ctx.step("charge", effect)
+        return "done"
+
+    agent = await worker_harness(work)
+    await agent.send("go", wait=False)
+    look = agent._look
+
+    async def slow_look() -> None:
+        await look()
+        go.set()
+        await began.wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(agent, "_look", slow_look)
+        await agent.until(began.is_set)
+    assert agent.steps == {"charge": "started"}
+    end.set()
+    await agent.until(lambda: agent.state == "completed")
