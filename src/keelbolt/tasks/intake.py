@@ -163,9 +163,9 @@ class Intake:
 
     async def _repeated(self, scope: Scope, send: Send) -> Sent:
         task_id = await send.reached(scope)
-        if task_id is None:
-            raise StorageBusy("the message was sent and erased at the same time; send it again")
-        task = await self.store.load(scope, task_id)
+        task = await self.store.find(scope, task_id) if task_id is not None else None
+        if task_id is None or task is None:  # an erasure removes the task first, and then the keys of its messages
+            raise StorageBusy("the task of this message is being erased; send the message again")
         return Sent(task, self._local(scope, task_id), repeated=True)
 
     def _orphaned(self, scope: Scope, task_id: str) -> None:

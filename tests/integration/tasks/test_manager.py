@@ -13,14 +13,15 @@ from keelbolt.errors import (
     IdempotencyKeyReused,
     InvalidTaskRequest,
     MessageReused,
+    StorageBusy,
     TaskNotAcceptingMessagesError,
     TaskNotFoundError,
     TaskTerminalStateError,
 )
-from keelbolt.kernel import Query
+from keelbolt.kernel import Delete, Query
 from keelbolt.protocol.types import Message, Part, Role, TaskState
 from keelbolt.tasks import Envelope, TaskContext
-from keelbolt.tasks.families import QUEUE, SENDS
+from keelbolt.tasks.families import QUEUE, SENDS, TASKS
 from keelbolt.tasks.sweep import erase_task
 from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, one_end, state_of, states, until
 
@@ -243,6 +244,16 @@ async def test_an_erased_task_frees_its_keys(stage: Stage) -> None:
     assert (await engine.kernel.find(ADA.partition, query)).records == ()
     again = await engine.tasks.send(first, Envelope(ADA, key="k"))
     assert (again.repeated, again.task.record.task_id == task.id) == (False, False)
+
+
+async def test_a_task_that_is_being_erased(stage: Stage) -> None:
+    """An erasure removes the task before the keys of its messages. A message that comes between is not refused."""
+    engine = await stage.engine(talk)
+    first, keyed = message("one"), Envelope(ADA, key="k")
+    task = await answer(engine, await engine.tasks.send(first, keyed))
+    await engine.tasks.scope(ADA).commit(Delete(TASKS, task.id))
+    with pytest.raises(StorageBusy, match="send the message again"):
+        await engine.tasks.send(first, keyed)
 
 
 async def test_the_same_id_of_another_owner(stage: Stage) -> None:
