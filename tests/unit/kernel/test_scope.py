@@ -137,9 +137,11 @@ NAMES = {
     "state:StateSweeper.__init__": "a store has no kernel before it is opened",
     "state:StateWriter.loss": "writes that wait, or are spooled to a file, name their partition",
     "state:StateWrite": "writes that wait, or are spooled to a file, name their partition",
+    "tasks:MirrorKernel._refresh_context": "it is a kernel",
     "tasks:MirrorKernel.commit": "it is a kernel",
     "tasks:MirrorKernel.get": "it is a kernel",
     "tasks:ListsOwned.list_owned": "the user's own storage gets the name of an owner",
+    "tasks:owned_key": "the user's own storage gets ids that name an owner",
     "testing:KernelLink.scoped": "it stands for a kernel",
 }
 
