@@ -93,16 +93,22 @@ class BlobReader(ABC):
         return b"".join([data async for data in self.chunks(start, end)])
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield the lines without their line feeds, including a last line that has none."""
-        held: list[bytes] = []  # pieces of the unfinished line, joined once so that long lines stay cheap
-        async for data in self.chunks():
-            first, *more = data.split(b"\n")
-            held.append(first)
-            for piece in more:
-                yield b"".join(held)
-                held = [piece]
-        if rest := b"".join(held):
-            yield rest
+        """Yield the lines; see `lines_of`."""
+        async for line in lines_of(self.chunks()):
+            yield line
+
+
+async def lines_of(blocks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines without their line feeds, including a last line that has none."""
+    held: list[bytes] = []  # pieces of the unfinished line, joined once so that long lines stay cheap
+    async for data in blocks:
+        first, *more = data.split(b"\n")
+        held.append(first)
+        for piece in more:
+            yield b"".join(held)
+            held = [piece]
+    if rest := b"".join(held):
+        yield rest
 
 
 async def stage(front: BaseKernel, partition: str, source: BlobSource, keep_seconds: float) -> Blob:

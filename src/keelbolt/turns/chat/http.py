@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 
 from keelbolt.errors import ModelError
+from keelbolt.kernel.blobs import lines_of
 
 RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 BACKOFF_SECONDS = 0.5  # doubled with each retry
@@ -56,7 +57,8 @@ class ProviderEndpoint:
                     if response.status_code in RETRY_STATUS:
                         raise _Again(words, _pause(response.headers.get("retry-after")))
                     raise ModelError(words)
-                async for line in _lines(response):
+                # `aiter_lines` also ends a line at U+2028 and similar characters, which are allowed within JSON.
+                async for line in lines_of(response.aiter_bytes()):
                     data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
                     if data == b"[DONE]":
                         return
@@ -68,18 +70,6 @@ class ProviderEndpoint:
             raise _Again(
                 f"the connection to the model's provider failed: {str(error) or type(error).__name__}"
             ) from error
-
-
-async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """Yield the lines. httpx also ends a line at U+2028 and similar characters, which are allowed within JSON."""
-    held: list[bytes] = []
-    async for block in response.aiter_bytes():
-        first, *more = block.split(b"\n")
-        held.append(first)
-        for piece in more:
-            yield b"".join(held)
-            held = [piece]
-    yield b"".join(held)
 
 
 UNFIT = (KeyError, TypeError, AttributeError, IndexError, ValueError)  # raised when an unexpected event is read
