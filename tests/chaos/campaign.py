@@ -21,7 +21,7 @@ from tests.chaos.figures import per_second, recoveries, takeovers
 from tests.chaos.final import Violation, read_store
 from tests.chaos.history import History, read_histories
 from tests.chaos.nemesis import Nemesis, Processes
-from tests.chaos.soak import Sample, nothing_grows, shorten_lifetimes, watch, with_latency
+from tests.chaos.soak import BUSY, Sample, nothing_grows, shorten_lifetimes, watch, with_latency
 from tests.integration.webhooks.receiver import OK, Arrival, answer, receiving
 
 AGENTS = 3
@@ -73,8 +73,8 @@ async def run_campaign(
     histories = folder / "histories"
     histories.mkdir()
     history = History(histories, "campaign")
-    processes = Processes(histories, bug, soak=soak)
     began, dice = time.monotonic(), random.Random(seed)
+    processes = Processes(histories, bug, slow_from=began + BUSY * seconds if soak else None)
     samples: list[Sample] = []
     if soak:
         shorten_lifetimes()  # all clients of a Valkey must have the same functions

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 
 from tests.chaos.agent import OWNERS, key_of
-from tests.chaos.history import PACE, History
+from tests.chaos.history import History, pace
 
 TRIES = 20
 PAUSE_SECONDS = 0.1
@@ -65,7 +65,7 @@ class ChaosClient:
                 await what()
             except (Unanswered, httpx2.HTTPError):
                 await asyncio.sleep(PAUSE_SECONDS)
-            await asyncio.sleep(PACE * self._dice.uniform(0, 0.05))
+            await asyncio.sleep(pace() * self._dice.uniform(0, 0.05))
 
     # ----------------------------------------------------------------------------------------------------- requests
 

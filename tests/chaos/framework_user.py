@@ -22,7 +22,7 @@ from keelbolt.errors import CheckpointConflict, KeelboltError
 from keelbolt.google_adk import KeelboltSessionService
 from keelbolt.langgraph import KeelboltSaver
 from keelbolt.openai_agents import KeelboltSession
-from tests.chaos.history import PACE, History, rotating
+from tests.chaos.history import History, pace, rotating
 
 APP, USER = "chaos", "ann"
 ITEMS = 3  # of one add_items
@@ -103,7 +103,7 @@ class FrameworkUser:
                 await what()
             except (KeelboltError, TimeoutError):
                 await asyncio.sleep(PAUSE_SECONDS)
-            await asyncio.sleep(PACE * self._dice.uniform(0, 0.05))
+            await asyncio.sleep(pace() * self._dice.uniform(0, 0.05))
 
     def _next(self) -> str:
         self._number += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import time
 from collections import defaultdict
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROTATION_SECONDS = 6.0
-PACE = 20.0 if "CHAOS_SOAK" in os.environ else 1.0  # factor of the users' pauses
+SLOW_FROM = float(os.environ.get("CHAOS_SOAK", "nan"))  # monotonic time
 PROGRESS = "progress"  # the size of this file is the number of responses
 
 
@@ -50,6 +51,13 @@ class History:
     def _write(self, kind: str, what: str, about: dict[str, Any], key: str) -> None:
         line = {"at": time.monotonic(), "by": self._name, "kind": kind, "what": what, "key": key, **about}
         os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+def pace() -> float:
+    """Return the factor of the users' pauses. A soak has a low rate, and begins with a higher one to fill caches."""
+    if math.isnan(SLOW_FROM):
+        return 1.0
+    return 3.0 if time.monotonic() < SLOW_FROM else 20.0
 
 
 def rotating(name: str) -> str:

@@ -19,7 +19,7 @@ from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskEngine
 from keelbolt.tasks.listing import ListTasksQuery
 from tests.chaos.agent import OWNERS
-from tests.chaos.history import PACE, History, rotating
+from tests.chaos.history import History, pace, rotating
 
 PARTITION = "chaos"
 FAMILIES = (Collection("pair"),)
@@ -41,7 +41,7 @@ class KernelUser:
         kinds = {self.erase: 4, self.pair: 6, self.group: 6, self.look: 1}
         while True:
             await self._dice.choices(list(kinds), list(kinds.values()))[0]()
-            await asyncio.sleep(PACE * self._dice.uniform(0, 2 * PAUSE_SECONDS))
+            await asyncio.sleep(pace() * self._dice.uniform(0, 2 * PAUSE_SECONDS))
 
     def _next(self) -> str:
         return f"{self._history.id}-{next(_numbers)}"

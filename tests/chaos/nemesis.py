@@ -33,10 +33,10 @@ JUMP_SECONDS = 7200  # of the wall clock, forward or back
 class Processes:
     """The processes of a campaign, forked by the zygote; a slot whose process is dead is filled again."""
 
-    def __init__(self, histories: Path, bug: str, *, soak: bool = False) -> None:
+    def __init__(self, histories: Path, bug: str, *, slow_from: float | None = None) -> None:
         self._histories = histories
         self._bug = bug
-        self._soak = soak
+        self._slow_from = slow_from  # in a soak
         self._zygote: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
         self.clock = histories.parent / "clock"  # the file of their wall clock
@@ -52,7 +52,8 @@ class Processes:
             "tests.chaos.zygote",
             str(self.clock),
             cwd=ROOT,
-            env={**os.environ, "CHAOS_BUG": self._bug, **({"CHAOS_SOAK": "1"} if self._soak else {})},
+            env={**os.environ, "CHAOS_BUG": self._bug}
+            | ({"CHAOS_SOAK": str(self._slow_from)} if self._slow_from else {}),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=None if "CHAOS_LOUD" in os.environ else asyncio.subprocess.DEVNULL,

@@ -2,8 +2,8 @@
 
 The product keeps some data for hours after its removal, whatever the retention is: the bytes of deleted artifacts,
 notes about sessions and traces, tombstones. Before these hours have passed, no store is in its steady state. So the
-processes of a soak keep such data for a minute. For the same reason their largest caches are small: at a low rate they
-would fill for an hour.
+processes of a soak keep such data for a minute. For the same reason their largest caches are small, and the rate is
+higher at first: at the low rate, caches would fill for hours.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tests.chaos.history import Histories
 from tests.chaos.nemesis import Processes
 
 SAMPLE_SECONDS = 5.0
-WARM_UP = 0.4  # share of the samples before the first sweep, while caches fill
+WARM_UP = 0.4  # share of the samples that don't count
+BUSY = 0.2  # share of the time with a higher rate, in which caches fill
 PROGRAMS = ("agent", "state", "framework")
 SHORT_SECONDS = 60.0
 LIFETIMES = (

@@ -12,7 +12,7 @@ from keelbolt.errors import KeelboltError
 from keelbolt.state import StateStore
 from keelbolt.state.sessions import ContextPatch, MergeStrategy, SessionManager, StreamingSession
 from keelbolt.state.types import ArtifactRetentionConfig, StateUpdate, StoredEvent, Trajectory, UpdateType
-from tests.chaos.history import PACE, History, rotating
+from tests.chaos.history import History, pace, rotating
 
 CHANGE_SECONDS = 0.05  # at most, between the read and the write of a memory: other processes change it meanwhile
 MEMORIES = 4
@@ -53,7 +53,7 @@ class StateUser:
                 await what()
             except (KeelboltError, TimeoutError):
                 await asyncio.sleep(PAUSE_SECONDS)
-            await asyncio.sleep(PACE * self._dice.uniform(0, 0.02))
+            await asyncio.sleep(pace() * self._dice.uniform(0, 0.02))
 
     def _next(self) -> str:
         self._number += 1

@@ -84,7 +84,8 @@ class TaskJournal:
             while self._buffer:
                 async with self._pen:
                     await self.sure()
-                    await self._commit(self._take(), ())
+                    if notes := self._take():  # else another write took them
+                        await self._commit(notes, ())
                 if self._room is not None:
                     self._room.set()
         except Exception as error:  # noqa: BLE001 - the worker's next write raises it

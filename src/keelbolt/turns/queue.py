@@ -123,6 +123,7 @@ class WriteQueue:
         self._entries.clear()
         self._unmade.clear()
         self._closed = True
+        del self._to  # it may refer to the dispatch, whose queue this is
 
     async def _flush_together(self, taken: list[_Entry], mark: Mark | None) -> None:
         unmade = [entry for entry in taken if not entry.made]

@@ -309,11 +309,13 @@ class TurnWorker(Worker, Dependency):
                 under.expiry.cancel()
             if under.turning is not None:
                 under.turning.cancel()
+                under.turning = None  # its frames refer to this turn
 
     async def _let_go(self, under: _Under) -> None:
+        turning = under.turning
         self._expire(under)
-        if under.turning is not None:
-            await asyncio.wait({under.turning})
+        if turning is not None:
+            await asyncio.wait({turning})
 
     # ------------------------------------------------------------------------------------------------ running the turn
 
@@ -340,6 +342,8 @@ class TurnWorker(Worker, Dependency):
             else:
                 await self._end(under, turning.result())
         finally:
+            if not parked:
+                under.turning = None  # its result refers to this turn
             for each in (pumping, heeding, *(() if parked else (turning,))):
                 await _ended(each)
 

@@ -18,6 +18,9 @@ from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext, Worker
+from keelbolt.testing.model import ScriptedModel, call
+from keelbolt.turns import ModelRequest, TurnWorker, chat_executor, durable_storage, tool, turn_worker
+from keelbolt.turns import worker as turns
 from tests.integration.server.serving import talking
 from tests.integration.server.test_streams import until
 from tests.integration.webhooks.receiver import Receiver, receiving
@@ -45,6 +48,30 @@ class Hands(Worker):
     async def _effect(self) -> int:
         await asyncio.sleep(0)
         return 1
+
+
+@tool(needs_approval="May I pay?")
+async def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+class Model(ScriptedModel):
+    """Calls the tool, then answers."""
+
+    def __init__(self) -> None:
+        super().__init__(self._decide)
+
+    def _decide(self, request: ModelRequest) -> object:
+        self.requests.clear()
+        return "It is paid." if request.messages[-1].role == "tool" else call("pay")
+
+
+def clerk(url: str) -> TurnWorker:
+    """A worker whose turns ask before they pay."""
+    storage = durable_storage(url)
+    runner = storage.runner(executor_callback=chat_executor(Model(), tools=[pay]))
+    return turn_worker(runner, storage, system_prompt="Pay.")
 
 
 class Acts:
@@ -105,6 +132,13 @@ class Acts:
                 if lines == 0:
                     return
 
+    async def turn(self) -> None:
+        await self._send("yes", task_id=await self._send("pay"))
+
+    async def park(self) -> None:
+        await self._send("pay")
+        await asyncio.sleep(0.1)  # the turn waits for an answer in memory until its time is over
+
     async def hook(self) -> None:
         expected = len(self._receiver.arrivals) + 2
         await self._send("hello", hook=f"http://127.0.0.1:{self._receiver.port}/")
@@ -132,10 +166,16 @@ def saved() -> Iterator[Callable[[], list[object]]]:
     gc.enable()
 
 
-@pytest.mark.parametrize("kind", ["echo", "work", "fail", "repeat", "ask", "cancel", "stream", "drop", "hook"])
-async def test_requests_leave_no_cycles(url: str, kind: str, saved: Callable[[], list[object]]) -> None:
+@pytest.mark.parametrize(
+    "kind", ["echo", "work", "fail", "repeat", "ask", "cancel", "stream", "drop", "hook", "turn", "park"]
+)
+async def test_requests_leave_no_cycles(
+    url: str, kind: str, saved: Callable[[], list[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "park":
+        monkeypatch.setattr(turns, "PARKED_SECONDS", 0.05)
     server = A2AServer(
-        worker=Hands(),
+        worker=clerk(url) if kind in ("turn", "park") else Hands(),
         agent_card=AgentCardConfig(
             name="Hands",
             description="Does what its message says",

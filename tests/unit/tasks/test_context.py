@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -771,3 +771,34 @@ async def test_dates_become_text(stage: Stage) -> None:
     """Values with an obvious JSON form are written in it."""
     task = await done_by(stage, lambda ctx: ctx.complete_json(datetime(2026, 1, 1, tzinfo=UTC)))
     assert task.artifacts[0].parts[0].data == "2026-01-01T00:00:00Z"
+
+
+async def test_a_write_that_takes_the_notes_of_another_leaves_it_nothing_to_commit(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty commit costs as much as any other, and is refused after the end of the task."""
+    commits = []
+
+    async def worker(ctx: TaskContext) -> None:
+        journal = ctx._run.journal
+        tried = journal._try
+
+        async def counted(notes: list[Any], operations: Sequence[Any]) -> None:
+            commits.append(notes)
+            await gone_on.wait()
+            await tried(notes, operations)
+
+        gone_on = asyncio.Event()
+        monkeypatch.setattr(journal, "_try", counted)
+        writes = [asyncio.create_task(journal.write([])) for _ in range(2)]
+        await asyncio.sleep(0)  # the first one commits, the second one waits for it
+        await ctx.emit_text_artifact("first")
+        await asyncio.sleep(0)  # its write waits too
+        gone_on.set()
+        await asyncio.gather(*writes)
+        await journal.settle()
+        monkeypatch.undo()
+        await ctx.complete()
+
+    assert (await done_by(stage, worker)).status.state is TaskState.completed
+    assert [len(notes) for notes in commits] == [0, 1]

@@ -158,7 +158,6 @@ class _Chat:
 
     async def _act(self, ctx: DispatchContext, helpers: ExecutorHelpers, pending: Sequence[ToolCall]) -> None:
         """Execute the pending calls. Each result is stored as soon as it is available."""
-        slots = asyncio.Semaphore(self.max_parallel)
         asking: list[tuple[ToolCall, str]] = []
         others: list[ToolCall] = []
         for call in pending:
@@ -172,19 +171,24 @@ class _Chat:
                 else:
                     asking.append((call, question))
 
-        async def free(call: ToolCall) -> None:
+        await self._make_together(ctx, helpers, others)
+        for call, question in asking:
+            if not ctx.aborted:
+                await self._ask(ctx, helpers, call, question)
+
+    async def _make_together(self, ctx: DispatchContext, helpers: ExecutorHelpers, calls: Sequence[ToolCall]) -> None:
+        slots = asyncio.Semaphore(self.max_parallel)
+
+        async def make(call: ToolCall) -> None:
             async with slots:
                 await self._make(ctx, helpers, call)
 
         try:
             async with asyncio.TaskGroup() as group:
-                for call in others:
-                    group.create_task(free(call))
+                for call in calls:
+                    group.create_task(make(call))
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None  # the others were cancelled because of it
-        for call, question in asking:
-            if not ctx.aborted:
-                await self._ask(ctx, helpers, call, question)
 
     async def _ask(self, ctx: DispatchContext, helpers: ExecutorHelpers, call: ToolCall, question: str) -> None:
         about = {"tool": call.tool, "args": call.args, "callId": call.id}
