@@ -35,12 +35,13 @@ from keelbolt.data.families import (
     import_key,
     locations,
 )
+from keelbolt.data.groups import Groups
 from keelbolt.errors import CommitRefused, InvalidRequest, StorageBusy, SubjectInUse, SubjectNotFound
 from keelbolt.kernel import Delete, Enqueue, Kernel, Operation, Put, Query, Record, Remove, Scope, Wiped, new_id
 from keelbolt.leases import incarnation
 
 BATCH = 200  # operations in a commit
-TOGETHER = 32  # subjects that are erased at the same time, so that their commits share one transaction
+TOGETHER = 32  # subjects whose erasure is recorded by one record
 STEP_SECONDS = 0.002  # aim for one step of wiping a whole partition: other writers wait that long
 STEP_RECORDS = (25, 100)  # of one step, least and most
 REST = 0.5  # of a step's duration, between two steps; without it, the p99 of other writers grows 4 times, not 2
@@ -189,6 +190,7 @@ class _Eraser:
         self.erased = Erased() if erased is None else erased
         self._seen: set[Reference] = set()
         self._whole = False
+        self._groups = Groups()
 
     # -------------------------------------------------------------------------------------------------------- erase
 
@@ -314,9 +316,7 @@ class _Eraser:
             return
         key = new_id()
         await self._scope.commit(*_recording(key, {"face": self._face.name, "subjects": subjects}))
-        for outcome in await asyncio.gather(*map(self._subject, subjects), return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        await self._groups.each(self._subject, subjects)
         await self._scope.commit(*_finished(key))
 
     async def _subject(self, subject: Reference, *, version: int | None = None, also: Sequence[Operation] = ()) -> bool:

@@ -6,7 +6,6 @@ skipped, and records that changed after they were found are left alone.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,6 +15,7 @@ from pydantic_core import from_json
 
 from keelbolt.data.erasing import erase_target
 from keelbolt.data.families import EVERYTHING, SubjectLocation
+from keelbolt.data.groups import Groups
 from keelbolt.errors import CommitRefused, KeelboltError, StorageCorrupt, StorageUnavailable
 from keelbolt.kernel import Delete, FieldIn, Head, Put, Query, Record, Scope, Trim
 from keelbolt.tasks.families import CONTEXTS, EVENTS, FACE, PUSH_CURSORS, SWEEPS, TASKS
@@ -26,7 +26,7 @@ from keelbolt.tasks.stored_tasks import FIRST_PAGE, StoredTask, StoredTasks, sna
 
 logger = logging.getLogger("keelbolt.tasks")
 
-BATCH = 64  # tasks at once: their commits are flushed to the disk together
+BATCH = 64  # records of a page
 MICROSECONDS = 1_000_000
 ENTRY_BYTES = 32  # approximate overhead of an entry, and of a record
 RECORD_BYTES = 256
@@ -67,6 +67,7 @@ class _Sweep:
         self.removed = removed
         self.dry = dry
         self.now = store.clock.wall()
+        self._groups = Groups()
 
     async def run(self) -> None:
         for state, age in self.policy.ages():
@@ -95,7 +96,7 @@ class _Sweep:
         if self.dry:
             self.removed.tasks += len(records)
             return
-        self.removed.tasks += sum(await asyncio.gather(*map(self._erase_one, records)))
+        self.removed.tasks += sum(await self._groups.each(self._erase_one, records))
         for context_id in {str(record.fields["context"]) for record in records}:
             await self._forget_context(context_id)
 
@@ -125,12 +126,13 @@ class _Sweep:
         mark = await self.scope.get(SWEEPS, state)
         since = from_json(mark.body)["updated"] if mark is not None else None
         async for records in self._found(Query(TASKS, {"state": state}, "updated", since=since, until=before)):
-            self.removed.logs += sum(await asyncio.gather(*(self._trim_one(record.key) for record in records)))
+            self.removed.logs += sum(await self._groups.each(self._trim_one, records))
             if not self.dry:
                 body = b'{"updated":%d}' % int(records[-1].fields["updated"])  # type: ignore[arg-type]
                 await self.scope.commit(Put(SWEEPS, state, body))
 
-    async def _trim_one(self, task_id: str) -> bool:
+    async def _trim_one(self, record: Record) -> bool:
+        task_id = record.key
         try:
             if not await trimming_saves(self.store, self.scope, task_id):
                 return False

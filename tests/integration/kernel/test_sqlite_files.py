@@ -35,12 +35,14 @@ from keelbolt.kernel import (
     Swept,
     Trim,
     Version,
+    Wiped,
     open_storage,
 )
 from keelbolt.kernel.blobs import CHUNK_BYTES, STAGED_SECONDS
 from keelbolt.kernel.records import Scalar
 from keelbolt.kernel.sqlite import SQLiteKernel, schema
 from keelbolt.kernel.sqlite.connection import WAL_BYTES
+from keelbolt.kernel.sqlite.queues import WIPED_ENTRIES
 from keelbolt.testing.clock import FakeClock
 
 NOTES = Collection(
@@ -369,6 +371,19 @@ async def test_a_kernel_with_another_declaration_keeps_the_indexes_whole(path: P
 
 
 # ---------------------------------------------------------------------------------------------------------------- sweep
+
+
+async def test_one_step_of_a_wipe_removes_few_records_if_their_logs_are_long(path: Path) -> None:
+    """Other commits wait for each step."""
+    async with kernel_of(path) as kernel:
+        drafts = tuple([Draft("event", b"")] * (WIPED_ENTRIES // 2))
+        for number in range(5):
+            await kernel.commit(
+                "p", Put("brief", f"k{number}", b"", {"rank": number}), Append("log", f"k{number}", drafts)
+            )
+        wiped = [await kernel.wipe("p", Wiped("brief", logs=("log",))) for _ in range(4)]
+        assert wiped == [2, 2, 1, 0]
+        assert sql(path, "SELECT count(*) FROM entry") == [(0,)]
 
 
 async def test_a_sweep_removes_expired_data_and_nothing_else(path: Path) -> None:

@@ -17,13 +17,14 @@ from keelbolt.kernel.ledger import Key, WorkRow
 from keelbolt.kernel.logs import Drop
 from keelbolt.kernel.records import Record
 from keelbolt.kernel.sqlite.connection import SQL
-from keelbolt.kernel.sqlite.rows import work_row, work_values
+from keelbolt.kernel.sqlite.rows import SqliteRows, work_row, work_values
 from keelbolt.kernel.sqlite.worker_locks import Dead
 from keelbolt.kernel.sqlite.writer import WriteJob
 from keelbolt.kernel.work import PartitionTurns, Remove
 
 PROMOTED = 1000  # delayed items made ready in one claim
 REMOVED_CHUNKS = 4  # in one transaction
+WIPED_ENTRIES = 1000  # as long as one record does not have more
 
 
 def renew(turn: WriteJob, worker: str, lease_seconds: float) -> None:
@@ -123,11 +124,15 @@ def retire(turn: WriteJob, worker: str) -> int:
 
 
 def wipe(turn: WriteJob, partition: str, family: Wiped, limit: int) -> int:
-    """Remove the first ``limit`` records of a collection in this partition, with everything that `Wiped` names."""
+    """Remove the first records of a collection in this partition, with everything that `Wiped` names.
+
+    It removes at most ``limit`` records, and fewer if their logs are long: other commits wait meanwhile.
+    """
     book, connection = turn.book, turn.connection
     bodies = family.blobs is not None
     query = SQL["first_records_with_bodies" if bodies else "first_records"]
     rows = connection.execute(query, (partition, family.collection, limit)).fetchall()
+    rows = rows[: _with_few_entries(book, [[(partition, log, key) for log in family.logs] for key, *_ in rows])]
     place = book.catalog.shapes[family.collection]
     changes = IndexChanges[int]()
     operations: list[Operation] = []
@@ -146,6 +151,17 @@ def wipe(turn: WriteJob, partition: str, family: Wiped, limit: int) -> int:
         book.load([(partition, operations)])
         judge(book.ledger, partition, tuple(operations), now=turn.now, at=turn.now)
     return len(rows)
+
+
+def _with_few_entries(book: SqliteRows, logs: list[list[Key]]) -> int:
+    """Return how many of these records have up to WIPED_ENTRIES log entries together, given the logs of each."""
+    book.load_streams(key for keys in logs for key in keys)
+    entries = 0
+    for number, keys in enumerate(logs, start=1):
+        entries += sum(stream.head - stream.floor for key in keys if (stream := book.ledger.streams[key]) is not None)
+        if entries >= WIPED_ENTRIES:
+            return number
+    return len(logs)
 
 
 def sweep(turn: WriteJob, limit: int) -> tuple[Swept, list[int]]:
