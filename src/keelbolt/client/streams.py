@@ -10,6 +10,7 @@ terminal.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -38,6 +39,7 @@ logger = logging.getLogger("keelbolt.client")
 Frames = AbstractAsyncContextManager[AsyncGenerator[StreamFrame, None]]
 
 POLL_SECONDS = 2.0  # longest delay between two polls
+END_SECONDS = 0.1  # longest wait for the end of a response after the last event
 
 REFUSED = (A2AServerError, InvalidParamsError, MethodNotFoundError, TaskNotFoundError, UnsupportedOperationError)
 """Errors by which agents refuse a subscription: the task is terminal, or they have no subscriptions."""
@@ -91,6 +93,7 @@ class TaskStream:
                         self._note_progress(event)
                         yield event
                         if event.last:
+                            await _read_to_end(events)
                             return
             except (A2AConnectionError, BusyError) as error:
                 if self.task_id is None and not self._may_send_again(error):
@@ -286,6 +289,14 @@ class TaskStream:
                 why = f": {refusal}" if refusal is not None else ""
                 raise A2AConnectionError(f"the agent does not resume the stream, and the task does not change{why}")
             await asyncio.sleep(min(seconds, POLL_SECONDS))
+
+
+async def _read_to_end(events: AsyncGenerator[Event, None]) -> None:
+    """Read the end of the response, which normally follows the last event: then its connection can be used again."""
+    with contextlib.suppress(KeelboltError, TimeoutError):
+        async with asyncio.timeout(END_SECONDS):
+            async for _ in events:
+                pass
 
 
 def _is_refusal(error: KeelboltError, after: str | None) -> bool:

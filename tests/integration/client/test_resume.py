@@ -46,6 +46,15 @@ async def cut_often(proxy: Proxy, times: int, chance: random.Random, most_bytes:
             await asyncio.sleep(0.002)
 
 
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_the_connection_of_a_finished_stream_is_used_again(binding: str) -> None:
+    async with our_agent() as direct, Proxy("127.0.0.1", port_of(direct)) as proxy:
+        async with A2AClient(proxy.url(direct), bindings=[binding]) as client:
+            for _ in range(3):
+                assert [event async for event in client.stream_message("stream 2")][-1].last
+        assert proxy.connections == 1
+
+
 @pytest.mark.parametrize(
     ("spoken", "chunks", "cuts"),
     [(COMBINATIONS[0], 1000, 50), *((spoken, 120, 6) for spoken in COMBINATIONS[1:])],

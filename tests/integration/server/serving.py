@@ -14,7 +14,7 @@ from keelbolt.server import A2AServer
 
 
 def free_socket() -> socket.socket:
-    bound = socket.socket()
+    bound = socket.socket(proto=socket.IPPROTO_TCP)  # without IPPROTO_TCP, asyncio keeps Nagle
     bound.bind(("127.0.0.1", 0))
     return bound
 
