@@ -114,6 +114,10 @@ class AgentService:
     async def send(self, request: SendMessageRequest, caller: Caller) -> SendResult:
         """SendMessage: wait until the turn ends, unless the client wants an immediate response."""
         sent = await self._send(request, caller)
+        with sent.reading():
+            return await self._response(request, sent, caller)
+
+    async def _response(self, request: SendMessageRequest, sent: Sent, caller: Caller) -> SendResult:
         configuration = request.configuration
         task = sent.task
         if configuration is not None and configuration.return_immediately:
@@ -207,8 +211,9 @@ class AgentService:
             configuration = request.configuration
             length = configuration.history_length if configuration is not None else None
             # The task as of the commit of the message; for a repeated message, the current task.
-            task = sent.opened or await self.engine.store.load(task.scope, task.record.task_id)
-            json, seq = await self.engine.store.task_json(task, history_length=length), task.version
+            with sent.reading():
+                task = sent.opened or await self.engine.store.load(task.scope, task.record.task_id)
+                json, seq = await self.engine.store.task_json(task, history_length=length), task.version
         try:
             yield StreamItem("task", json, seq)
             if opening is not None or not await self._rests(task, ends_at):

@@ -33,7 +33,7 @@ from keelbolt.tasks.pushes import nudge, nudges
 from keelbolt.tasks.record import TaskRecord, check_context_id
 from keelbolt.tasks.run import TaskRun
 from keelbolt.tasks.runner import Runner
-from keelbolt.tasks.sends import ALONE, Envelope, Send, Sent
+from keelbolt.tasks.sends import ALONE, Envelope, Send, Sent, being_erased
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.steps import ANSWERS, QUESTION, RELAYED, read_answer
 from keelbolt.tasks.stored_tasks import StoredTask, StoredTasks
@@ -165,7 +165,7 @@ class Intake:
         task_id = await send.reached(scope)
         task = await self.store.find(scope, task_id) if task_id is not None else None
         if task_id is None or task is None:  # an erasure removes the task first, and then the keys of its messages
-            raise StorageBusy("the task of this message is being erased; send the message again")
+            raise being_erased()
         return Sent(task, self._local(scope, task_id), repeated=True)
 
     def _orphaned(self, scope: Scope, task_id: str) -> None:

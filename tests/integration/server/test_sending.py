@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
+from keelbolt.kernel import Scope
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import listing
+from keelbolt.tasks.sends import Send, Sent
 from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.sweep import erase_task
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import Reply, ask, call, rpc
 from tests.integration.server.people import authenticator, bearer
@@ -167,6 +170,33 @@ async def test_invalid_idempotency_keys(app: ASGIApp, key: str) -> None:
     assert code_of(await send(app, "echo hello", key=key)) == -32602
     assert (await call(app, "ListTasks", {})).json["result"]["tasks"] == []
     assert state_of(await send(app, "echo hello", key="x" * 255)) == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("method", "configuration"),
+    [("SendMessage", {}), ("SendMessage", {"returnImmediately": True}), ("SendStreamingMessage", {})],
+    ids=["waits", "immediate", "stream"],
+)
+async def test_a_repeat_whose_task_is_erased_meanwhile_is_asked_for_again(
+    method: str, configuration: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*Task not found* would be final, but the message can be sent again: then it creates a new task."""
+
+    async def erased(scope: Scope, send: Send) -> Sent:
+        sent = await repeated(scope, send)
+        assert await erase_task(engine.store, scope, sent.task.record.task_id)
+        return sent
+
+    async with agent() as server:
+        engine = server.routes.service.engine
+        repeated = engine.tasks._repeated
+        monkeypatch.setattr(engine.tasks, "_repeated", erased)
+        params = {"message": message("echo hello"), "configuration": configuration}
+        headers = [("idempotency-key", "k")]
+        first = await call(server.app, "SendMessage", params, headers=headers)
+        again = await call(server.app, method, params, headers=headers)
+        assert again.json["error"]["message"] == "The agent is temporarily unavailable; try again later."
+        assert task_of(await call(server.app, "SendMessage", params, headers=headers))["id"] != task_of(first)["id"]
 
 
 async def test_an_authenticated_caller_repeats_without_a_key() -> None:
