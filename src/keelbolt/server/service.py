@@ -49,7 +49,7 @@ from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.listing import ListTasksQuery
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA, STREAMED
-from keelbolt.tasks.sends import Envelope, Sent
+from keelbolt.tasks.sends import Envelope, Sent, being_erased
 from keelbolt.tasks.stored_tasks import StoredTask
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.sealing import Sealer
@@ -114,8 +114,12 @@ class AgentService:
     async def send(self, request: SendMessageRequest, caller: Caller) -> SendResult:
         """SendMessage: wait until the turn ends, unless the client wants an immediate response."""
         sent = await self._send(request, caller)
-        with sent.reading():
+        try:
             return await self._response(request, sent, caller)
+        except TaskNotFoundError:
+            if sent.repeated:
+                raise being_erased() from None
+            raise
 
     async def _response(self, request: SendMessageRequest, sent: Sent, caller: Caller) -> SendResult:
         configuration = request.configuration
@@ -211,9 +215,13 @@ class AgentService:
             configuration = request.configuration
             length = configuration.history_length if configuration is not None else None
             # The task as of the commit of the message; for a repeated message, the current task.
-            with sent.reading():
+            try:
                 task = sent.opened or await self.engine.store.load(task.scope, task.record.task_id)
                 json, seq = await self.engine.store.task_json(task, history_length=length), task.version
+            except TaskNotFoundError:
+                if sent.repeated:
+                    raise being_erased() from None
+                raise
         try:
             yield StreamItem("task", json, seq)
             if opening is not None or not await self._rests(task, ends_at):

@@ -11,8 +11,7 @@ continues the task, so a repeat finds it or nothing was committed.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -20,7 +19,7 @@ from msgspec import Struct
 from pydantic_core import from_json, to_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.errors import IdempotencyKeyReused, InvalidTaskRequest, MessageReused, StorageBusy, TaskNotFoundError
+from keelbolt.errors import IdempotencyKeyReused, InvalidTaskRequest, MessageReused, StorageBusy
 from keelbolt.kernel import Insert, Scope
 from keelbolt.protocol.types import Message
 from keelbolt.tasks.families import SENDS
@@ -103,16 +102,6 @@ class Sent(Struct, frozen=True):
     repeated: bool = False
     opening: Sequence[Note] = ()  # the first notes of a new task
     opened: StoredTask | None = None  # a continued task, right after this message was accepted
-
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """Read the task for the response. Raise StorageBusy if it is erased meanwhile and the message was a repeat."""
-        try:
-            yield
-        except TaskNotFoundError:
-            if not self.repeated:
-                raise
-            raise being_erased() from None
 
     def submitted(self) -> tuple[bytes, int] | None:
         """Return a new task as submitted, and the seq of that status; a run that has started may be further already."""
