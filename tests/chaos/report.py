@@ -28,6 +28,21 @@ process that dies is noticed by its lock, not by its lease. Times include the lo
 include the start of a new process when no other one was alive, and faults of the store. The files of the stores are in
 memory: this run kills processes, not machines.
 """
+SOAKS_HEAD = """
+## Soaks
+
+`make soak` runs all faces for an hour or longer without faults, at a low rate after a busy start, with a retention of
+half a minute. Then nothing may grow. The table shows the mean of each value after warming up, and the rise of its
+linear fit. Memory is that of all agents and users, without that of the process that forked them. The same promises are
+checked.
+"""
+SOAKED = {
+    "rss_bytes": ("memory, MB", 1e6),
+    "descriptors": ("file descriptors", 1.0),
+    "connections": ("connections", 1.0),
+    "store_bytes": ("store, MB", 1e6),
+    "p99_seconds": ("p99, ms", 0.001),
+}
 BUGS_HEAD = """
 ## Planted bugs
 
@@ -168,14 +183,34 @@ def write_report(result: Result, folder: Path) -> None:
 
 
 def publish(reports: list[dict[str, Any]], hunted: list[Found]) -> None:
-    """Write docs/reference/faults.md from the reports of the last full run, one of each engine, and the last hunt."""
-    PAGE.write_text(as_page(reports) + bugs_section(hunted))
+    """Write docs/reference/faults.md from the reports of the last campaigns and soaks, and the last hunts."""
+    campaigns = [report for report in reports if not report["samples"]]
+    soaks = [report for report in reports if report["samples"]]
+    PAGE.write_text(as_page(campaigns) + soaks_section(soaks) + bugs_section(hunted))
 
 
 def bugs_section(hunted: list[Found]) -> str:
     """Return the section of the planted bugs: the last hunt of each on each engine."""
     last = {(found.engine, found.bug): found for found in hunted}
     return f"{BUGS_HEAD}\n{HUNT_HEAD}\n" + "".join(f"{found.row()}\n" for found in last.values()) if last else ""
+
+
+def soaks_section(reports: list[dict[str, Any]]) -> str:
+    """Return the section of the soaks, one of each engine: what grew after warming up, and the limits."""
+    if not reports:
+        return ""
+    runs, rows = [], []
+    for report in reports:
+        title, minutes, answers = TITLES[report["engine"]], report["seconds"] / 60, sum(report["operations"].values())
+        broken = sum(map(len, report["violations"].values()))
+        runs.append(f"- {title}: {minutes:.0f} minutes, {answers:,} answers, {broken} violations")
+        for each in growths(report["samples"]):
+            if each.bound is not None:
+                name, unit = SOAKED[each.name]
+                figures = f"{each.mean / unit:.1f} | {each.grown / unit:+.1f} | {each.bound / unit:.1f}"
+                rows.append(f"| {title} | {name} | {figures} |")
+    head = ["", "| engine | value | mean | grown | allowed |", "|---|---|---|---|---|"]
+    return "\n".join([SOAKS_HEAD, *runs, *head, *rows, ""])
 
 
 def as_page(reports: list[dict[str, Any]]) -> str:

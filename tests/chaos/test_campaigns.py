@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.campaign import run_campaign
-from tests.chaos.report import as_json, as_markdown, as_page, write_report
+from tests.chaos.report import as_json, as_markdown, as_page, soaks_section, write_report
 from tests.chaos.soak import SAMPLE_SECONDS, nothing_grows
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "120"))
@@ -72,3 +72,8 @@ def test_what_grows_in_a_soak_is_found() -> None:
     ((sentence, (_, first, *_)),) = nothing_grows(leaking)
     assert sentence.startswith("rss_bytes grew by ")
     assert first.startswith("rss_bytes: state by ")
+    report = {"engine": "sqlite", "seconds": 3600.0, "operations": {"send": 7}, "violations": {"nothing_grows": ["x"]}}
+    page = soaks_section([{**report, "samples": leaking}])
+    assert "- SQLite: 60 minutes, 7 answers, 1 violations" in page
+    assert "| SQLite | memory, MB | 567.3 | +142.0 | 64.7 |" in page
+    assert "| SQLite | p99, ms | 35.0 | +2.1 | 267.5 |" in page
