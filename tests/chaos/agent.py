@@ -39,6 +39,7 @@ STEPS = 2
 CHUNKS = 3
 EFFECT_SECONDS = 0.05  # of a step, on average; some take much longer, so that faults meet running tasks
 WAIT_SECONDS = 3.0
+SWEPT = (RetentionPolicy(canceled=1.0, every=2.0),)  # a sweep goes on beside all faults
 KEPT_SECONDS = 30.0  # in a soak
 SOAKED = (
     RetentionPolicy(
@@ -154,7 +155,7 @@ def serve(url: str, folder: str, port: str, crash: str = "") -> None:
         ),
         storage=url,
         auth=APIKeyAuthenticator.of({key_of(owner): Principal(owner) for owner in OWNERS}),
-        retention=SOAKED if soaking else None,
+        retention=SOAKED if soaking else SWEPT,
         settings=ServerSettings.of({}, webhook_loopback=True),
         task_settings=TaskSettings.of(
             {},

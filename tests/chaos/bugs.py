@@ -11,6 +11,7 @@ from typing import Any
 
 from keelbolt.auth.principal import Principal
 from keelbolt.data.erasing import _Eraser
+from keelbolt.data.families import Face
 from keelbolt.errors import TaskNotFoundError
 from keelbolt.google_adk import sessions
 from keelbolt.kernel import Append, Delete, Entry, Put, Scope, Take, judge
@@ -29,6 +30,7 @@ from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.manager import TaskManager
 from keelbolt.tasks.run import TaskRun
 from keelbolt.tasks.sends import Send
+from keelbolt.tasks.settings import RetentionPolicy
 from keelbolt.tasks.steps import Steps
 from keelbolt.turns import worker as turn_worker
 from keelbolt.turns.chat import executor
@@ -281,6 +283,22 @@ def erasures_forget_the_task() -> None:
         return True if forgotten else await inner(self, subject, **named)
 
     put(_Eraser, "_subject", erased)
+
+
+@bug
+def erasures_leave_what_belongs_to_a_task() -> None:
+    """Only the record and the log of a task are erased."""
+    put(Face, "members", lambda *_arguments, **_named: [])
+
+
+@bug
+def sweeps_take_every_task() -> None:
+    """A sweep erases tasks that ended otherwise, too."""
+
+    def ages(self: RetentionPolicy) -> Any:
+        return [(state, 1.0) for state in TaskState if state.terminal]
+
+    put(RetentionPolicy, "ages", ages)
 
 
 @bug_of("sqlite")

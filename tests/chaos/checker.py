@@ -27,6 +27,7 @@ PLAIN: tuple[Plain, ...] = (
     turn_promises.stored_results_are_not_repeated,
 )
 READING: tuple[Reading, ...] = (
+    task_promises.nothing_is_left_of_erased_tasks,
     kernel_promises.commits_are_whole,
     kernel_promises.a_check_finds_nothing,
     state_promises.events_are_kept,
@@ -55,7 +56,7 @@ WITHOUT_THE_STORE: tuple[Plain, ...] = (
 
 async def check(histories: Histories, store: Store, *, swept: bool = False) -> dict[str, list[Violation]]:
     """Return the violations of each promise. Data that was ``swept`` is not expected in the store."""
-    store.erased = frozenset(asked.asked["task"] for asked in histories.requests["erase"])
+    store.erased = task_promises.erasable(histories)
     plain, reading = (WITHOUT_THE_STORE, ()) if swept else (PLAIN, READING)
     found = {promise.__name__: list(promise(histories, store)) for promise in plain}
     for each in reading:

@@ -28,7 +28,7 @@ class Store:
     logs: dict[str, list[Entry]] = field(default_factory=dict)  # by task
     owners: dict[str, str] = field(default_factory=dict)
     messages: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # message id: tasks
-    erased: frozenset[str] = frozenset()  # tasks that a process tried to erase
+    erased: frozenset[str] = frozenset()  # tasks that a process tried to erase, or that a sweep may have erased
 
 
 async def read_store(kernel: Kernel, url: str) -> Store:

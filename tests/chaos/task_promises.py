@@ -7,14 +7,34 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from keelbolt.kernel import Entry
+from keelbolt.auth.principal import Principal
+from keelbolt.data.erasing import PARTITION as ERASURES_PARTITION
+from keelbolt.data.erasing import declare
+from keelbolt.data.families import ERASURES
+from keelbolt.kernel import Entry, Scope
 from keelbolt.protocol.types import TaskState
+from keelbolt.tasks.families import EVENTS, FACE, INBOX, QUEUE
 from keelbolt.tasks.notes import WIRE_KINDS
+from tests.chaos.agent import OWNERS
 from tests.chaos.client import digest
 from tests.chaos.final import Store, Violation, began_after, both
 from tests.chaos.history import Asked, Histories
 
 LATE_SECONDS = 10.0  # a stopped or starved process may record a run this late
+RETURNING = ("send", "answer", "decision", "get", "cancel", "stream")  # requests that return the state of a task
+
+
+def erasable(histories: Histories) -> frozenset[str]:
+    """Return the tasks that a process tried to erase, and those that the sweep erases: it takes only canceled ones."""
+    ended = {
+        asked.answer["task"]
+        for what in RETURNING
+        for asked in histories.answered(what)
+        if asked.answer is not None and asked.answer["state"] is not None
+        if TaskState(asked.answer["state"]).terminal and asked.answer["state"] != TaskState.canceled
+    }
+    canceled = {asked.asked["task"] for asked in histories.requests["cancel"]} - ended
+    return frozenset(canceled | {asked.asked["task"] for asked in histories.requests["erase"]})
 
 
 def acknowledged_is_present(histories: Histories, store: Store) -> Iterator[Violation]:
@@ -125,7 +145,7 @@ def recorded_steps_are_not_repeated(histories: Histories, _store: Store) -> Iter
 
 def ends_stay(histories: Histories, store: Store) -> Iterator[Violation]:
     """A task whose end was returned to a client keeps this end."""
-    for what in ("send", "answer", "decision", "get", "cancel", "stream"):
+    for what in RETURNING:
         for asked in histories.answered(what):
             assert asked.answer is not None
             task, state = asked.answer.get("task"), asked.answer.get("state")
@@ -155,6 +175,39 @@ def erased_is_gone(histories: Histories, store: Store) -> Iterator[Violation]:
         erased = gone.get(seen.asked["task"])
         if erased is not None and seen.began > erased.ended and seen.answer["error"] is None:
             yield f"task {seen.asked['task']} was erased and shown afterwards", [*both(erased), *both(seen)]
+
+
+async def nothing_is_left_of_erased_tasks(histories: Histories, store: Store) -> list[Violation]:
+    """Nothing is left of an erased task. A process that dies while it erases leaves a record of the erasure."""
+    acknowledged = {asked.asked["task"]: both(asked) for asked in histories.answered("erase")}
+    await declare(store.kernel)
+    found: list[Violation] = []
+    recorded = await _recorded_erasures(store.kernel.scoped(ERASURES_PARTITION))
+    for owner in OWNERS:
+        scope = store.kernel.scoped(Principal(owner).partition)
+        unfinished = recorded + await _recorded_erasures(scope)
+        for task in sorted(store.erased - store.logs.keys()):
+            left = await _left(scope, task)
+            if left and (task in acknowledged or task not in unfinished):
+                sentence = f"task {task} was erased and has left: {', '.join(left)}"
+                found.append((sentence, acknowledged.get(task, [])))
+    return found
+
+
+async def _recorded_erasures(scope: Scope) -> str:
+    """Return the records of unfinished erasures in this scope."""
+    page = await scope.list_work(ERASURES, state="waiting", limit=1000)
+    records = [await scope.get(ERASURES, item.key) for item in page.items]
+    return "".join(record.body.decode() for record in records if record is not None)
+
+
+async def _left(scope: Scope, task: str) -> list[str]:
+    """Return what is left of a task without a record."""
+    left = [
+        family.title for family, lookup in FACE.members("task") async for _ in lookup(scope, family.collection, task)
+    ]
+    left += [log for log in (EVENTS, INBOX) if (await scope.log_state(log, task)).head]
+    return left + [queue for queue in (QUEUE,) if await scope.work(queue, task) is not None]
 
 
 def owners_see_only_their_own(histories: Histories, _store: Store) -> Iterator[Violation]:

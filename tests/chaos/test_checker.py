@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
-from keelbolt.kernel import Entry
+from keelbolt.auth.principal import Principal
+from keelbolt.data.erasing import declare
+from keelbolt.data.families import ERASURES
+from keelbolt.kernel import Append, Draft, Enqueue, Entry, Put, open_storage
+from keelbolt.tasks.families import EVENTS
 from tests.chaos import task_promises, turn_promises
 from tests.chaos.client import digest
 from tests.chaos.figures import takeovers
@@ -192,6 +196,41 @@ def test_an_approved_tool_that_runs_elsewhere(tmp_path: Path, store: Store) -> N
     assert sentences(turn_promises.gates_hold_a_turn, tmp_path, store) == []
     one.note("paid", turn="m1", call="t1.1.1.0")
     assert sentences(turn_promises.gates_hold_a_turn, tmp_path, store)
+
+
+@pytest.mark.parametrize(
+    ("canceled", "state", "erasable"),
+    [(True, "CANCELED", True), (True, None, True), (True, "COMPLETED", False), (False, "COMPLETED", False)],
+)
+def test_the_sweep_may_erase_only_canceled_tasks(
+    tmp_path: Path, state: str | None, *, canceled: bool, erasable: bool
+) -> None:
+    stored = None if state is None else f"TASK_STATE_{state}"
+    answered(tmp_path, "get", {"task": "t1"}, task="t1", state=stored, error=None)
+    if canceled:
+        History(tmp_path, "other").ask("cancel", task="t1")
+    assert task_promises.erasable(read_histories(tmp_path)) == ({"t1"} if erasable else set())
+
+
+async def test_an_erased_task_that_left_its_log(tmp_path: Path) -> None:
+    """It may be left while the erasure is unfinished and recorded, but not after its acknowledgement."""
+    async with open_storage("memory://") as kernel:
+        await declare(kernel)
+        scope = kernel.scoped(Principal("ann").partition)
+        left = Store(kernel, "", erased=frozenset({"t1"}))
+
+        async def found() -> list[str]:
+            violations = await task_promises.nothing_is_left_of_erased_tasks(read_histories(tmp_path), left)
+            return [sentence for sentence, _ in violations]
+
+        assert await found() == []
+        await scope.commit(Append(EVENTS, "t1", (Draft("status", b"{}"),)))
+        assert await found() == ["task t1 was erased and has left: task_events"]
+        record = b'{"face": "tasks", "subjects": [["task", "t1"]]}'
+        await scope.commit(Put(ERASURES, "e1", record), Enqueue(ERASURES, "e1", ready_in=60.0))
+        assert await found() == []
+        answered(tmp_path, "erase", {"task": "t1"}, task="t1")
+        assert await found() == ["task t1 was erased and has left: task_events"]
 
 
 def popped(item: str | None, began: float) -> Asked:
