@@ -10,6 +10,7 @@ import hashlib
 import json
 import random
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ TRIES = 20
 PAUSE_SECONDS = 0.1
 REMEMBERED = 50
 TURNS_OF_THREAD = 4
+KEYED = 0.5  # share of messages that are sent with an Idempotency-Key; without it, the messageId tells a repeat
 DROPPED = 0.15  # share of stream events after which the client drops the connection, and resumes
 OVER = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
 
@@ -69,9 +71,10 @@ class ChaosClient:
 
     # ----------------------------------------------------------------------------------------------------- requests
 
-    async def _call(self, method: str, params: dict[str, Any], *, key: str | None = None) -> dict[str, Any]:
+    async def _call(
+        self, method: str, params: dict[str, Any], headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         """Return the first response of any server; the request is repeated until then."""
-        headers = {"Idempotency-Key": key} if key else {}
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         for _ in range(TRIES):
             port = self._dice.choice(self._ports)
@@ -87,6 +90,9 @@ class ChaosClient:
                 continue
             return answer
         raise Unanswered
+
+    def _key(self, name: str) -> dict[str, str]:
+        return {"Idempotency-Key": name} if self._dice.random() < KEYED else {}
 
     def _message(self, text: str) -> tuple[str, dict[str, Any]]:
         self._number += 1
@@ -109,7 +115,7 @@ class ChaosClient:
     async def _send_again(self, sent: dict[str, Any]) -> dict[str, Any]:
         about = {"message": sent["name"], "owner": self._owner, "context": sent["params"]["message"].get("contextId")}
         asked = self._history.ask("send", **about)
-        answer = await self._call("SendMessage", sent["params"], key=sent["name"])
+        answer = await self._call("SendMessage", sent["params"], self._key(sent["name"]))
         task: dict[str, Any] = answer.get("result", {}).get("task", {})
         state = task.get("status", {}).get("state")
         self._history.answer(asked, "send", task=task.get("id"), state=state, error=answer.get("error"))
@@ -129,7 +135,7 @@ class ChaosClient:
         await self._send("work", at_once=True, hook=True)
 
     async def repeat(self) -> None:
-        """Send an earlier message again, with its key."""
+        """Send an earlier message again."""
         if self._sent:
             await self._send_again(self._dice.choice(self._sent))
 
@@ -152,7 +158,7 @@ class ChaosClient:
         message["taskId"] = task["id"]
         what = "decision" if reply in ("yes", "no") else "answer"
         asked = self._history.ask(what, message=name, task=task["id"], reply=reply)
-        answer = await self._call("SendMessage", {"message": message}, key=name)
+        answer = await self._call("SendMessage", {"message": message}, self._key(name))
         done = answer.get("result", {}).get("task", {})
         state = done.get("status", {}).get("state")
         self._history.answer(asked, what, task=done.get("id"), state=state, error=answer.get("error"))
@@ -202,7 +208,7 @@ class ChaosClient:
         events: list[tuple[int, str]] = []
         snapshots: list[int | None] = []  # the first frame shows the task; another one would hide events
         for _ in range(TRIES * 3):
-            headers = {"Idempotency-Key": name} if method == "SendStreamingMessage" else {"Last-Event-ID": str(after)}
+            headers = {"Last-Event-ID": str(after)} if method == "SubscribeToTask" else self._key(name)
             body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
             url = f"http://127.0.0.1:{self._dice.choice(self._ports)}/"
             try:

@@ -55,7 +55,7 @@ def sends_succeed(histories: Histories, _store: Store) -> Iterator[Violation]:
 
 
 def repeats_lead_to_one_task(histories: Histories, store: Store) -> Iterator[Violation]:
-    """Sending is idempotent by Idempotency-Key."""
+    """Sending is idempotent, by Idempotency-Key or by the message itself."""
     reached: dict[str, tuple[str, Asked]] = {}
     for asked in (*histories.answered("send"), *histories.answered("stream")):
         assert asked.answer is not None
