@@ -33,6 +33,7 @@ READING: tuple[Reading, ...] = (
     state_promises.events_are_kept,
     state_promises.updates_and_trajectories_are_kept,
     state_promises.artifacts_are_whole,
+    state_promises.tasks_of_sessions_end_once,
     state_promises.contexts_are_the_merge_of_acknowledged_results,
     turn_promises.threads_of_turns_are_ordered,
     framework_promises.graph_threads_are_one_chain,

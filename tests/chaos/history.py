@@ -44,9 +44,11 @@ class History:
         self._write("answer", what, about, key)
         os.write(self._progress, b".")
 
-    def note(self, what: str, **about: Any) -> None:
-        """Record an event of this process."""
-        self._write("note", what, about, "")
+    def note(self, what: str, **about: Any) -> str:
+        """Record an event of this process; return its id."""
+        key = f"{self.id}-{next(self._numbers)}"
+        self._write("note", what, about, key)
+        return key
 
     def _write(self, kind: str, what: str, about: dict[str, Any], key: str) -> None:
         line = {"at": time.monotonic(), "by": self._name, "kind": kind, "what": what, "key": key, **about}

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from keelbolt.state import StateStore
-from keelbolt.state.sessions import SessionManager
+from keelbolt.state.sessions import SessionManager, StreamingSession, TaskRuntime
+from keelbolt.state.sessions.tasks import is_over
+from keelbolt.state.types import TaskStatus, UpdateType
 from tests.chaos import linear
 from tests.chaos.final import Store, Violation, both
 from tests.chaos.history import Asked, Histories
+from tests.chaos.state_user import LIMITS
+
+END_SECONDS = 30.0
+NOT_BEGUN = "save_task could not save: "  # the store failed when the task was to begin, and the task says so
 
 
 async def events_are_kept(histories: Histories, store: Store) -> list[Violation]:
@@ -127,3 +135,48 @@ async def contexts_are_the_merge_of_acknowledged_results(histories: Histories, s
                 if asked.asked["name"] not in results
             ]
     return found
+
+
+async def tasks_of_sessions_end_once(histories: Histories, store: Store) -> list[Violation]:
+    """A task of a session ends once, with the result of one of its runs; if its process dies, another runs it again."""
+    found: list[Violation] = []
+    runs = {note["key"]: note["task"] for note in histories.notes["task_run"]}
+
+    async def again(runtime: TaskRuntime) -> str:
+        runs[key := f"checker-{len(runs)}"] = runtime.state.task_id
+        return key
+
+    async with (
+        StateStore(store.url) as state,
+        SessionManager(state_store=state, limits=LIMITS, recover=lambda _task: again) as sessions,
+    ):
+        for asked in histories.answered("spawn"):
+            assert asked.answer is not None
+            session = await sessions.get_or_create(asked.asked["session"])
+            wrong = await _ends(session, asked.asked["task"], asked.answer["result"], runs)
+            found += [(sentence, both(asked)) for sentence in wrong]
+    return found
+
+
+async def _ends(session: StreamingSession, name: str, result: str | None, runs: Mapping[str, str]) -> list[str]:
+    """Wait until this task ends. Return what is wrong; ``result`` is its acknowledged result."""
+    task = await session.get_task(name)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_SECONDS):
+            while task is not None and not is_over(task):
+                await asyncio.sleep(0.05)
+                task = await session.get_task(name)
+    if task is None:
+        return [f"task {name} of {session.session_id} was acknowledged and is not there"]
+    if result is None and task.status == TaskStatus.FAILED and str(task.error).startswith(NOT_BEGUN):
+        return []
+    if task.status != TaskStatus.COMPLETE:
+        return [f"task {name} of {session.session_id} is {task.status.value}: {task.error}"]
+    wrong = []
+    if runs.get(str(task.result)) != name or result not in (None, task.result):
+        wrong.append(f"task {name} of {session.session_id} has the result {task.result}, and {result} was answered")
+    updates = await session.list_updates(task_id=name, limit=100)
+    count = [update.update_type for update in updates].count(UpdateType.RESULT)
+    if count > 1:
+        wrong.append(f"task {name} of {session.session_id} has {count} results")
+    return wrong

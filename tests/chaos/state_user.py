@@ -10,8 +10,19 @@ from pathlib import Path
 
 from keelbolt.errors import KeelboltError
 from keelbolt.state import StateStore
-from keelbolt.state.sessions import ContextPatch, MergeStrategy, SessionManager, StreamingSession
-from keelbolt.state.types import ArtifactRetentionConfig, StateUpdate, StoredEvent, Trajectory, UpdateType
+from keelbolt.state.sessions import (
+    ContextPatch,
+    MergeStrategy,
+    SessionLimits,
+    SessionManager,
+    StreamingSession,
+    TaskPipeline,
+    TaskResult,
+    TaskRuntime,
+    process,
+)
+from keelbolt.state.types import ArtifactRetentionConfig, StateUpdate, StoredEvent, TaskType, Trajectory, UpdateType
+from tests.chaos.agent import LEASE_SECONDS
 from tests.chaos.history import History, pace, rotating
 
 CHANGE_SECONDS = 0.05  # at most, between the read and the write of a memory: other processes change it meanwhile
@@ -19,6 +30,20 @@ MEMORIES = 4
 # No artifact is evicted or expires: the time to live of artifacts follows the wall clock, which jumps.
 MANY = ArtifactRetentionConfig(ttl_seconds=0, max_session_bytes=1 << 40, max_artifacts_per_session=1_000_000)
 PAUSE_SECONDS = 0.05
+LIMITS = SessionLimits(0, 0, 0, lease_seconds=LEASE_SECONDS)  # without limits for tasks
+WORK_SECONDS = 0.3  # of a task of a session, on average
+ATTEMPTS = 1000
+
+
+def work(history: History) -> TaskPipeline:
+    """Return what a task of a session does in this process; its result names the run."""
+
+    async def pipeline(runtime: TaskRuntime) -> TaskResult:
+        run = history.note("task_run", task=runtime.state.task_id)
+        await asyncio.sleep(random.expovariate(1 / WORK_SECONDS))
+        return TaskResult(payload=run)
+
+    return pipeline
 
 
 class StateUser:
@@ -28,8 +53,10 @@ class StateUser:
         self._history = history
         self._store = store
         self._dice = random.Random(seed)
-        self._sessions = SessionManager(state_store=store)
-        self._current = ""  # the open session
+        self._work = work(history)
+        self._sessions = SessionManager(state_store=store, limits=LIMITS, recover=lambda _task: self._work)
+        self._current = ""  # the open session of `merge`, `gated` and `decide`
+        self._running: StreamingSession | None = None  # that of `spawn` and `task`
         self._number = 0
 
     async def run(self) -> None:
@@ -46,6 +73,8 @@ class StateUser:
             self.merge: 3,
             self.gated: 1,
             self.decide: 2,
+            self.spawn: 4,
+            self.task: 1,
         }
         while True:
             what = self._dice.choices(list(kinds), list(kinds.values()))[0]
@@ -168,6 +197,29 @@ class StateUser:
         done = await opened.apply_pending_patch(patch_id=patch_id)
         self._history.answer(asked, "decide", done=done)
 
+    async def _of_tasks(self) -> StreamingSession:
+        """Return the current session of tasks; close the one before it after its tasks."""
+        name = rotating("tasks")
+        if self._running is not None and self._running.session_id != name:
+            await self._running.finish()
+            await self._sessions.drop(self._running.session_id)
+        self._running = await self._sessions.get_or_create(name)
+        return self._running
+
+    async def spawn(self) -> None:
+        """Start a task of a session that all users share."""
+        session, name = await self._of_tasks(), self._next()
+        asked = self._history.ask("spawn", session=session.session_id, task=name)
+        await session.spawn_task(self._work, task_id=name, task_type=TaskType.BACKGROUND)
+        self._history.answer(asked, "spawn", result=None)
+
+    async def task(self) -> None:
+        """Run such a task and wait for its result."""
+        session, name = await self._of_tasks(), self._next()
+        asked = self._history.ask("spawn", session=session.session_id, task=name)
+        result = await session.run_task(self._work, task_id=name)
+        self._history.answer(asked, "spawn", result=result.payload)
+
 
 async def _run(url: str, folder: str, seed: str) -> None:
     store = StateStore(url, timeout_seconds=10.0, artifact_retention=MANY)
@@ -176,4 +228,5 @@ async def _run(url: str, folder: str, seed: str) -> None:
 
 def run(url: str, folder: str, seed: str) -> None:
     """Run until the process ends."""
+    vars(process)["MAX_ATTEMPTS"] = ATTEMPTS
     asyncio.run(_run(url, folder, seed))

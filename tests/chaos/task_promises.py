@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from keelbolt.auth.principal import Principal
@@ -46,12 +46,18 @@ def acknowledged_is_present(histories: Histories, store: Store) -> Iterator[Viol
             yield f"task {task} was acknowledged and is not in the store", both(asked)
 
 
-def sends_succeed(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """A valid message is not refused."""
+def sends_succeed(histories: Histories, store: Store) -> Iterator[Violation]:
+    """A valid message is not refused, unless its task is erased before the response."""
     for asked in histories.answered("send"):
         assert asked.answer is not None
-        if asked.answer["error"] is not None:
+        if asked.answer["error"] is not None and not _names_one_of(store.erased, asked.answer["error"]):
             yield f"a send was refused: {asked.answer['error'].get('message')}", both(asked)
+
+
+def _names_one_of(tasks: Container[str], error: Mapping[str, Any]) -> bool:
+    """Return whether this error says that one of these tasks is not found."""
+    details = error.get("data") or [{}]
+    return details[0].get("reason") == "TASK_NOT_FOUND" and details[0]["metadata"]["taskId"] in tasks
 
 
 def repeats_lead_to_one_task(histories: Histories, store: Store) -> Iterator[Violation]:

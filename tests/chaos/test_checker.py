@@ -115,6 +115,14 @@ def test_a_task_that_was_answered_and_is_not_there(tmp_path: Path, store: Store)
     assert sentences(task_promises.acknowledged_is_present, tmp_path, store)
 
 
+@pytest.mark.parametrize(("erased", "reason", "kept"), [("t1", "", True), ("t2", "", False), ("t1", "OTHER", False)])
+def test_a_send_that_is_refused(tmp_path: Path, store: Store, erased: str, reason: str, *, kept: bool) -> None:
+    store.erased = frozenset({erased})
+    details = {"reason": reason or "TASK_NOT_FOUND", "metadata": {"taskId": "t1"}}
+    answered(tmp_path, "send", {"message": "m1"}, task=None, state=None, error={"message": "x", "data": [details]})
+    assert (sentences(task_promises.sends_succeed, tmp_path, store) == []) is kept
+
+
 def test_a_log_with_a_hole_with_two_ends_or_without_one(tmp_path: Path, store: Store) -> None:
     assert sentences(task_promises.logs_are_dense_with_one_end, tmp_path, store) == []
     for log in (

@@ -203,6 +203,41 @@ async def test_tasks_of_a_dead_process_fail_without_a_caller(shared_url: str) ->
             assert (reasons.count("process_died"), reasons.count("complete")) == (2, 0)
 
 
+async def test_a_task_whose_lease_is_lost_while_it_is_created_runs_elsewhere(
+    file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not run without its lease: two processes would run it, and both results would count."""
+
+    async def here(_runtime: TaskRuntime) -> str:
+        return "here"
+
+    async def there(_runtime: TaskRuntime) -> str:
+        return "there"
+
+    async with sessions(file_url, 1, limits=SHORT) as (session,):
+        added = session._parts.tasks.add
+
+        async def lost(task: TaskState, strategy: str) -> Any:
+            outcome = await added(task, strategy)
+            (run,) = session._parts.runs.held()
+            await die(session)
+            session.lost(run)
+            return outcome
+
+        monkeypatch.setattr(session._parts.tasks, "add", lost)
+        with pytest.raises(LeaseLost):
+            await session.run_task(here, task_id="t")
+        async with sessions(file_url, 1, limits=SHORT, recover=lambda _task: there) as (other,):
+
+            async def ended() -> bool:
+                task = await other.get_task("t")
+                return task is not None and task.result == "there"
+
+            await until(ended)
+            results = [found for found in await other.list_updates() if found.update_type == UpdateType.RESULT]
+            assert [found.content["payload"] for found in results] == ["there"]
+
+
 async def test_a_process_that_cannot_renew_its_lease_stops_its_tasks(
     file_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

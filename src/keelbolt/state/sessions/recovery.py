@@ -61,7 +61,7 @@ class SessionRecovery:
             await self._fail(task, run)
         else:
             await runs.resume(run)
-            self._runner.start(task, pipeline, MergeStrategy(run.strategy))
+            self._runner.start(task, run, pipeline, MergeStrategy(run.strategy))
 
     def _pipeline(self, task: TaskState, run: SessionRun) -> TaskPipeline | None:
         assert run.claim is not None

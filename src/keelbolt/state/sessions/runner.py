@@ -92,8 +92,11 @@ class TaskRunner:
         front = [task.task_id for task in tasks if task.task_type == TaskType.FOREGROUND]
         self._foreground = front[-1] if front else None
 
-    async def create(self, options: TaskOptions) -> TaskState:
-        """Create and store a pending task that this process holds. Raise SessionLimitReached if a limit is reached."""
+    async def create(self, options: TaskOptions) -> tuple[TaskState, SessionRun | None]:
+        """Create and store a pending task that this process holds, and return it with its run.
+
+        Raise SessionLimitReached if a limit is reached.
+        """
         parts = self._parts
         kind = options.get("task_type", TaskType.FOREGROUND)
         async with self._creating:
@@ -116,25 +119,29 @@ class TaskRunner:
                 trace_id=options.get("trace_id"),
                 description=options.get("description"),
             )
-            await parts.tasks.add(task, options.get("merge_strategy", MergeStrategy.APPEND).value)
+            run = await parts.tasks.add(task, options.get("merge_strategy", MergeStrategy.APPEND).value)
         parts.updates.report_status(task, "created")
         parts.telemetry.emit(TaskTelemetryEvent.of(task, "spawned"))
         if kind == TaskType.FOREGROUND:
             self._foreground = task_id
-        return task
+        return task, run
 
-    def start(self, task: TaskState, pipeline: TaskPipeline, strategy: MergeStrategy) -> asyncio.Task[Any]:
+    def start(
+        self, task: TaskState, run: SessionRun | None, pipeline: TaskPipeline, strategy: MergeStrategy
+    ) -> asyncio.Task[Any]:
         """Run the pipeline in the background."""
         runtime = self._runtime(task, self._parts.tasks.inbox(task.task_id))
-        execution = TaskExecution(self._parts, runtime, pipeline, strategy)
+        execution = TaskExecution(self._parts, run, runtime, pipeline, strategy)
         handle = asyncio.get_running_loop().create_task(self._run(task, execution), name=f"task:{task.task_id}")
         self._handles[task.task_id] = handle
         handle.add_done_callback(_retrieve_error)
         return handle
 
-    async def run(self, task: TaskState, pipeline: TaskPipeline, strategy: MergeStrategy) -> TaskResult:
+    async def run(
+        self, task: TaskState, run: SessionRun | None, pipeline: TaskPipeline, strategy: MergeStrategy
+    ) -> TaskResult:
         """Run the pipeline and wait for it. A cancel goes to its inbox, so that the pipeline can end cleanly."""
-        handle = self.start(task, pipeline, strategy)
+        handle = self.start(task, run, pipeline, strategy)
         self._awaited.add(task.task_id)
         try:
             result: TaskResult = await asyncio.shield(handle)
@@ -237,16 +244,21 @@ def _retrieve_error(handle: asyncio.Task[Any]) -> None:
 
 
 class TaskExecution:
-    """One run of a task in this process."""
+    """One run of a task in this process. ``run`` is None for a task without a lease."""
 
     def __init__(
-        self, parts: SessionParts, runtime: TaskRuntime, pipeline: TaskPipeline, strategy: MergeStrategy
+        self,
+        parts: SessionParts,
+        run: SessionRun | None,
+        runtime: TaskRuntime,
+        pipeline: TaskPipeline,
+        strategy: MergeStrategy,
     ) -> None:
         self._parts = parts
         self._runtime = runtime
         self._pipeline = pipeline
         self._strategy = strategy
-        self._run = parts.runs.get(runtime.state.task_id)
+        self._run = run
         self._began: float | None = None
 
     @property
@@ -285,6 +297,7 @@ class TaskExecution:
 
     async def _work(self) -> TaskResult:
         self._began = time.monotonic()
+        self._stop_if_over()  # the lease may have been lost since the task was created
         await self._parts.tasks.change(self._task.task_id, status=TaskStatus.RUNNING)
         self._stop_if_over()
         self._parts.updates.report_status(self._task, "running")

@@ -256,15 +256,15 @@ class StreamingSession:
     async def spawn_task(self, pipeline: TaskPipeline, **options: Unpack[TaskOptions]) -> str:
         """Start a task in the background and return its id. Raise SessionLimitReached if a limit is reached."""
         await self.hydrate()
-        task = await self._runner.create(options)
-        self._runner.start(task, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))
+        task, run = await self._runner.create(options)
+        self._runner.start(task, run, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))
         return task.task_id
 
     async def run_task(self, pipeline: TaskPipeline, **options: Unpack[TaskOptions]) -> TaskResult:
         """Run a task and return its result. Raise the error of its pipeline, or SteeringCancelled."""
         await self.hydrate()
-        task = await self._runner.create(options)
-        return await self._runner.run(task, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))
+        task, run = await self._runner.create(options)
+        return await self._runner.run(task, run, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))
 
     async def ensure_capacity(self, task_type: TaskType) -> None:
         """Raise SessionLimitReached if the session can't have another task of this type."""

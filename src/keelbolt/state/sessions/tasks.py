@@ -164,11 +164,12 @@ class SessionRuns:
         """Send a control to the process that runs the task; return False if there is none."""
         return await self._process.pass_on(self._storage, event)
 
-    async def begin(self, task: TaskState, strategy: str) -> None:
-        """Claim a new task. Raise LeaseLost if another process holds it."""
+    async def begin(self, task: TaskState, strategy: str) -> SessionRun | None:
+        """Claim a new task. Raise LeaseLost if another process holds it. Return None for a task without a lease."""
         run = await self._process.begin(self._storage, self._member, task, strategy)
         if run is not None:
             self._runs[task.task_id] = run
+        return run
 
     def hold(self, run: SessionRun) -> None:
         """Hold a task that this process has taken over."""
@@ -274,16 +275,17 @@ class SessionTasks:
 
     # ---------------------------------------------------------------------------------------------------------- changes
 
-    async def add(self, task: TaskState, strategy: str) -> None:
-        """Claim a new task for this process, store it and open its inbox."""
+    async def add(self, task: TaskState, strategy: str) -> SessionRun | None:
+        """Claim a new task for this process, store it and open its inbox. Return its run, which may be lost already."""
         self._registry.add(task)
         try:
-            await self._runs.begin(task, strategy)
+            run = await self._runs.begin(task, strategy)
             await self._save(task)
         except BaseException:
             self._discard(task)
             raise
         self._open_inbox(task.task_id)
+        return run
 
     def _discard(self, task: TaskState) -> None:
         """Complete the work item of a task that could not be stored, or whose caller was cancelled."""
