@@ -25,6 +25,8 @@ from keelbolt.protocol.types import TaskState
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts.store import ArtifactStore
 from keelbolt.state.sessions import live_context, stored_context
+from keelbolt.state.sessions.runner import TaskExecution
+from keelbolt.state.sessions.tasks import SessionRuns
 from keelbolt.tasks import events, intake, lifecycle
 from keelbolt.tasks.journal import TaskJournal
 from keelbolt.tasks.manager import TaskManager
@@ -289,6 +291,14 @@ def erasures_forget_the_task() -> None:
 def erasures_leave_what_belongs_to_a_task() -> None:
     """Only the record and the log of a task are erased."""
     put(Face, "members", lambda *_arguments, **_named: [])
+
+
+@bug
+def lost_tasks_of_sessions_go_on() -> None:
+    """A process does not notice that it lost the task of a session, and writes without a fence."""
+    put(TaskExecution, "_lost", False)
+    put(SessionRuns, "checks", lambda *_: ())
+    put(SessionRuns, "lose", lambda *_: True)
 
 
 @bug

@@ -234,7 +234,7 @@ class Nemesis:
 
     async def _stop(self) -> bool:
         """SIGSTOP beyond the lease, then SIGCONT: the process is not aware that it lost its tasks."""
-        name = self._victim("agent")
+        name = self._victim(self._dice.choices(("agent", "state"), (2, 1))[0])
         if name is None:
             return False
         pid = self._processes.pids[name]
