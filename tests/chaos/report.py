@@ -33,8 +33,8 @@ SOAKS_HEAD = """
 
 `make soak` runs all faces for an hour or longer without faults, at a low rate after a busy start, with a retention of
 half a minute. Then nothing may grow. The table shows the mean of each value after warming up, and the rise of its
-linear fit. Memory is that of all agents and users, without that of the process that forked them. The same promises are
-checked.
+linear fit. Memory is that of all agents and users, without that of the process that forked them. The promises that need
+no removed data are checked, too.
 """
 SOAKED = {
     "rss_bytes": ("memory, MB", 1e6),

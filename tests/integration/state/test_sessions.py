@@ -276,6 +276,26 @@ async def test_a_process_that_cannot_renew_its_lease_stops_its_tasks(
         assert len(runs) == 2
 
 
+async def test_tasks_that_are_taken_over_together_can_report(file_url: str) -> None:
+    """The recovery of one task does not load the others again, which would count as lost."""
+    count = 3
+
+    async def pipeline(runtime: TaskRuntime) -> str:
+        runtime.emit_update(UpdateType.PROGRESS, {"done": True})
+        return "again"
+
+    async with sessions(file_url, 1, limits=SHORT) as (dead,):
+        for number in range(count):
+            await dead.spawn_task(forever, task_id=f"t{number}")
+        await die(dead)
+        async with sessions(file_url, 1, limits=SHORT, recover=lambda _task: pipeline) as (alive,):
+
+            async def complete() -> bool:
+                return [task.result for task in await alive.list_tasks()] == ["again"] * count
+
+            await until(complete)
+
+
 async def test_tasks_of_a_dead_process_can_be_run_again(file_url: str) -> None:
     """The application provides the pipeline; results are merged with the original strategy."""
     asked: list[str] = []

@@ -60,7 +60,12 @@ class SessionRecovery:
         if pipeline is None:
             await self._fail(task, run)
         else:
-            await runs.resume(run)
+            self._parts.tasks.inbox(run.task_id)  # the recovery of another task does not load a task that runs here
+            try:
+                await runs.resume(run)
+            except BaseException:
+                self._parts.tasks.close_inbox(run.task_id)
+                raise
             self._runner.start(task, run, pipeline, MergeStrategy(run.strategy))
 
     def _pipeline(self, task: TaskState, run: SessionRun) -> TaskPipeline | None:

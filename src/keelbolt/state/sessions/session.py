@@ -150,8 +150,9 @@ class StreamingSession:
         self._runner.release()
 
     async def finish(self) -> None:
-        """Wait for the tasks that run here, then close."""
-        await asyncio.gather(*self._runner.running(), return_exceptions=True)
+        """Wait for the tasks that run here, also those taken over meanwhile, then close."""
+        while running := self._runner.running():
+            await asyncio.gather(*running, return_exceptions=True)
         await self.close()
 
     async def close(self) -> None:
