@@ -23,7 +23,8 @@ from keelbolt.errors import (
 )
 from keelbolt.kernel import Append, Collection, Delete, Draft, Enqueue, Kernel, Put, Query, open_storage
 from keelbolt.kernel.records import Index
-from keelbolt.kernel.redis import RedisKernel
+from keelbolt.kernel.redis import RedisKernel, inspect
+from keelbolt.kernel.redis.servers import RedisServers
 from keelbolt.testing.proxy import Direction, Proxy
 from keelbolt.testing.valkey import OwnValkey, own_valkey
 
@@ -431,6 +432,28 @@ async def test_check_and_reads_find_damage(own: OwnValkey) -> None:
         } <= wheres
         with pytest.raises(StorageCorrupt):
             await kernel.get(P, "things", "a")
+
+
+async def test_a_record_that_is_replaced_during_a_check_is_no_damage(
+    own: OwnValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records are counted after one was removed and before another one is added: the totals do not change."""
+    scans = 0
+
+    async def keys(self: RedisServers, pattern: bytes) -> AsyncIterator[bytes]:
+        nonlocal scans
+        scans += 1
+        if scans > 1:
+            async for key in scan(self, pattern):
+                yield key
+
+    async with opened(own, "&namespace=m") as kernel:
+        assert isinstance(kernel, RedisKernel)
+        await kernel.commit(P, Put("things", "a", b"", {"rank": 1}))
+        scan = RedisServers.keys
+        monkeypatch.setattr(RedisServers, "keys", keys)
+        assert await inspect._totals(kernel._store, kernel._catalog, P, "things", 0) == []
+        assert scans == 2
 
 
 # ------------------------------------------------------------------------------------------------------------ warnings

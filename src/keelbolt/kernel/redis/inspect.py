@@ -18,6 +18,8 @@ from keelbolt.kernel.redis.servers import RedisServers
 PAGE_ENTRIES = 500
 PAGE_BYTES = 4 * 1024 * 1024
 LOOKS = 3
+COUNTS = 6  # of records and index entries that differ, at most
+SURE = 3  # such counts in a row, while the index does not change
 MICROSECONDS = 1_000_000
 TOGETHER = 200  # keys per round trip
 
@@ -246,20 +248,23 @@ async def _totals(
 ) -> list[Problem]:
     """Check that each index holds every record of a collection, and that the counters match.
 
-    Concurrent writes can cause mismatches: a mismatch is counted again, and reported only if the totals did not change.
+    Concurrent writes can cause mismatches, also with the same totals before and after: one record was removed and
+    another one added. So a mismatch is counted again, and reported only if it stays while the totals do not change.
     """
     known = catalog.entries.get(collection)
     done = await store.command(partition, b"HGET", b"shapes", f"{collection}!".encode())
     if known is None or done != b"%d" % known.version:
         return []
     before = await _sums(store, known, partition, collection)
-    for _ in range(LOOKS):
+    unchanged = 0
+    for _ in range(COUNTS):
         if all(total == count for _, total in before):
             return []
         keys = {key async for key in store.keys(store.layout.records(collection, partition))}
         count = len(keys)
         after = await _sums(store, known, partition, collection)
-        if before == after:
+        unchanged = unchanged + 1 if before == after else 0
+        if unchanged == SURE:
             break
         before = after
     else:
