@@ -19,7 +19,7 @@ from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext, Worker
 from keelbolt.testing.model import ScriptedModel, call
-from keelbolt.turns import ModelRequest, TurnWorker, chat_executor, durable_storage, tool, turn_worker
+from keelbolt.turns import CallRequest, ModelRequest, TurnWorker, chat_executor, durable_storage, tool, turn_worker
 from keelbolt.turns import worker as turns
 from tests.integration.server.serving import talking
 from tests.integration.server.test_streams import until
@@ -62,7 +62,7 @@ class Model(ScriptedModel):
     def __init__(self) -> None:
         super().__init__(self._decide)
 
-    def _decide(self, request: ModelRequest) -> object:
+    def _decide(self, request: ModelRequest) -> str | CallRequest:
         self.requests.clear()
         return "It is paid." if request.messages[-1].role == "tool" else call("pay")
 
