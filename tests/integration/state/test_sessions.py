@@ -229,13 +229,18 @@ async def test_a_task_whose_lease_is_lost_while_it_is_created_runs_elsewhere(
             await session.run_task(here, task_id="t")
         async with sessions(file_url, 1, limits=SHORT, recover=lambda _task: there) as (other,):
 
+            async def results() -> list[Any]:
+                updates = await other.list_updates()
+                return [found.content["payload"] for found in updates if found.update_type == UpdateType.RESULT]
+
             async def ended() -> bool:
-                task = await other.get_task("t")
-                return task is not None and task.result == "there"
+                return bool(await results())
 
             await until(ended)
-            results = [found for found in await other.list_updates() if found.update_type == UpdateType.RESULT]
-            assert [found.content["payload"] for found in results] == ["there"]
+            assert await results() == ["there"]
+            task = await other.get_task("t")
+            assert task is not None
+            assert task.result == "there"
 
 
 async def test_a_process_that_cannot_renew_its_lease_stops_its_tasks(
