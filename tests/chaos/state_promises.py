@@ -141,7 +141,10 @@ async def contexts_are_the_merge_of_acknowledged_results(histories: Histories, s
 
 
 async def tasks_of_sessions_end_once(histories: Histories, store: Store) -> list[Violation]:
-    """A task of a session ends once, with the result of one of its runs; if its process dies, another runs it again."""
+    """A task of a session ends once, with the result of one of its runs; if its process dies, another runs it again.
+
+    Without an acknowledged result, it may also end in one of the ways of `GIVEN_UP`.
+    """
     found: list[Violation] = []
     runs = {note["key"]: note["task"] for note in histories.notes["task_run"]}
 

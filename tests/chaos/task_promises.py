@@ -213,7 +213,9 @@ async def _left(scope: Scope, task: str) -> list[str]:
         family.title for family, lookup in FACE.members("task") async for _ in lookup(scope, family.collection, task)
     ]
     left += [log for log in (EVENTS, INBOX) if (await scope.log_state(log, task)).head]
-    return left + [queue for queue in (QUEUE,) if await scope.work(queue, task) is not None]
+    if await scope.work(QUEUE, task) is not None:
+        left.append(QUEUE)
+    return left
 
 
 def owners_see_only_their_own(histories: Histories, _store: Store) -> Iterator[Violation]:

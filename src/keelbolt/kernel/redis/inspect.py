@@ -18,8 +18,8 @@ from keelbolt.kernel.redis.servers import RedisServers
 PAGE_ENTRIES = 500
 PAGE_BYTES = 4 * 1024 * 1024
 LOOKS = 3
-COUNTS = 6  # of records and index entries that differ, at most
-SURE = 3  # such counts in a row, while the index does not change
+COUNTS = 6  # largest number of counts of the records and of their index entries
+SURE = 3  # counts in a row that differ while the index does not change: then it is damage
 MICROSECONDS = 1_000_000
 TOGETHER = 200  # keys per round trip
 
